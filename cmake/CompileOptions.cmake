@@ -1,0 +1,27 @@
+# Flags, as interface targets: qkv_library_options for what decides the bits of the result,
+# qkv_warnings for everything that we compile.
+
+add_library(qkv_library_options INTERFACE)
+if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
+  # -O3 comes with Release. Two things never come: -march=native (the library chooses its kernels when
+  # it runs, and has to run elsewhere) and -ffast-math (it is exact attention).
+  # -ffp-contract=off: a compiler may otherwise fuse a*b+c where the machine has FMA, so that the bits
+  # would depend on the compiler and its version. Kernels that want FMA call it by name.
+  target_compile_options(qkv_library_options INTERFACE -ffp-contract=off)
+endif()
+
+add_library(qkv_warnings INTERFACE)
+if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
+  target_compile_options(qkv_warnings INTERFACE
+    -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wextra-semi -Wvla
+    -Wundef -Wimplicit-fallthrough
+    $<$<BOOL:${QKV_WERROR}>:-Werror>)
+elseif(MSVC)
+  target_compile_options(qkv_warnings INTERFACE /W4 $<$<BOOL:${QKV_WERROR}>:/WX>)
+endif()
+
+# Sanitizers are for the whole build, dependencies that we compile included: hence no target.
+if(QKV_SANITIZE)
+  add_compile_options(-fsanitize=${QKV_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${QKV_SANITIZE})
+endif()

@@ -1,0 +1,54 @@
+# What others wrote. Defines
+#   qkv_private_headers    header-only, seen by the library's sources alone: fmt, nlohmann-json
+#   qkv_cli_headers        header-only, seen by the program alone: CLI11
+#   qkv_link_dependencies  what libqkv links: threads, OpenMP, libzip
+# Nothing of it appears in include/qkv, so that who uses the shared library needs none of it.
+
+add_library(qkv_private_headers INTERFACE)
+add_library(qkv_cli_headers INTERFACE)
+
+if(CMAKE_CROSSCOMPILING AND QKV_HOST_INCLUDE_DIR)
+  # Header-only libraries of the build machine are as good for the target. Not its whole /usr/include
+  # though, which would hide the target's libc: a folder with links to the wanted ones.
+  set(host_headers "${CMAKE_CURRENT_BINARY_DIR}/host-headers")
+  file(MAKE_DIRECTORY "${host_headers}")
+  foreach(name fmt nlohmann CLI)
+    if(NOT EXISTS "${QKV_HOST_INCLUDE_DIR}/${name}")
+      message(FATAL_ERROR "${QKV_HOST_INCLUDE_DIR}/${name} is missing (scripts/install-deps build)")
+    endif()
+    file(CREATE_LINK "${QKV_HOST_INCLUDE_DIR}/${name}" "${host_headers}/${name}" SYMBOLIC)
+  endforeach()
+  target_include_directories(qkv_private_headers SYSTEM INTERFACE "${host_headers}")
+  target_compile_definitions(qkv_private_headers INTERFACE FMT_HEADER_ONLY=1)
+  target_include_directories(qkv_cli_headers SYSTEM INTERFACE "${host_headers}")
+else()
+  find_package(fmt REQUIRED)
+  find_package(nlohmann_json REQUIRED)
+  target_link_libraries(qkv_private_headers INTERFACE fmt::fmt-header-only nlohmann_json::nlohmann_json)
+  if(QKV_BUILD_CLI)
+    find_package(CLI11 REQUIRED)
+    target_link_libraries(qkv_cli_headers INTERFACE CLI11::CLI11)
+  endif()
+endif()
+
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+set(qkv_link_dependencies Threads::Threads)
+
+if(QKV_THREADS STREQUAL "openmp")
+  find_package(OpenMP REQUIRED COMPONENTS CXX)
+  list(APPEND qkv_link_dependencies OpenMP::OpenMP_CXX)
+elseif(NOT QKV_THREADS STREQUAL "std")
+  message(FATAL_ERROR "QKV_THREADS is '${QKV_THREADS}': expected openmp or std")
+endif()
+
+if(NOT DEFINED QKV_WITH_NPZ OR QKV_WITH_NPZ)
+  find_package(LibZip QUIET)
+endif()
+option(QKV_WITH_NPZ "Read and write .npz (needs libzip)" ${LibZip_FOUND})
+if(QKV_WITH_NPZ)
+  if(NOT LibZip_FOUND)
+    message(FATAL_ERROR "QKV_WITH_NPZ=ON, and libzip is not found (Debian: libzip-dev)")
+  endif()
+  list(APPEND qkv_link_dependencies LibZip::LibZip)
+endif()
