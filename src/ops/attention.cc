@@ -1,0 +1,76 @@
+#include "qkv/attention.h"
+
+#include <algorithm>
+
+#include "base/element.h"
+#include "base/parallel.h"
+#include "kernels/attention/attention.h"
+#include "ops/attention_check.h"
+
+namespace qkv {
+namespace {
+
+// One row of a [B, Hq, Tq, …] output.
+MutableTensorView row_of(const MutableTensorView& view, std::int64_t b, std::int64_t h,
+                         std::int64_t t) {
+  return view.has_value() ? view.select(0, b).select(0, h).select(0, t) : view;
+}
+
+// Every row's output and LSE, and its stages unless only chosen rows of those are wanted.
+void reference_all_rows(const AttentionProblem& p, int threads, Tensor& scratch) {
+  const bool all_stages = !p.stages.rows.has_value();
+  parallel_for(p.B * p.Hq * p.Tq, threads, [&](std::int64_t item, int worker) {
+    const std::int64_t t = item % p.Tq, h = item / p.Tq % p.Hq, b = item / p.Tq / p.Hq;
+    AttentionRow row;
+    row.out = row_of(p.out, b, h, t);
+    row.lse = row_of(p.stages.lse, b, h, t);
+    if (all_stages) {
+      row.scores = row_of(p.stages.scores, b, h, t);
+      row.softcapped = row_of(p.stages.softcapped, b, h, t);
+      row.masked = row_of(p.stages.masked, b, h, t);
+      row.weights = row_of(p.stages.weights, b, h, t);
+    }
+    const Sequence sequence = p.sequence_of(b, t);
+    attention_reference_row(p, sequence, h, t - sequence.query_begin, row,
+                            scratch.as<std::uint8_t>().data() + worker * scratch.dim(1));
+  });
+}
+
+// The stages of the rows that were named, each computed again by the same loops.
+void reference_chosen_rows(const AttentionProblem& p, int threads, Tensor& scratch) {
+  const TensorView& rows = p.stages.rows;
+  parallel_for(rows.dim(0), threads, [&](std::int64_t n, int worker) {
+    const auto index = [&](int c) {
+      return load_integer(rows, n * rows.stride(0) + c * rows.stride(1));
+    };
+    const auto row_n = [&](const MutableTensorView& view) {
+      return view.has_value() ? view.select(0, n) : view;
+    };
+    AttentionRow row;
+    row.scores = row_n(p.stages.scores);
+    row.softcapped = row_n(p.stages.softcapped);
+    row.masked = row_n(p.stages.masked);
+    row.weights = row_n(p.stages.weights);
+    const Sequence sequence = p.sequence_of(index(0), index(2));
+    attention_reference_row(p, sequence, index(1), index(2) - sequence.query_begin, row,
+                            scratch.as<std::uint8_t>().data() + worker * scratch.dim(1));
+  });
+}
+
+}  // namespace
+
+void attention_forward(const TensorView& query, const TensorView& key, const TensorView& value,
+                       const MutableTensorView& out, const AttentionOptions& options,
+                       const AttentionStages& stages) {
+  const AttentionProblem problem = check_attention(query, key, value, out, options, stages);
+  const std::int64_t rows = problem.B * problem.Hq * problem.Tq;
+  const std::int64_t chosen = stages.rows.has_value() ? stages.rows.dim(0) : 0;
+  // All memory is had before the first output is written: a call that throws has written nothing.
+  constexpr std::int64_t kLine = Tensor::kAlignment;
+  const std::int64_t bytes = (attention_reference_scratch(problem) + kLine - 1) / kLine * kLine;
+  Tensor scratch(DType::u8, {worker_count(std::max(rows, chosen), options.threads), bytes});
+  reference_all_rows(problem, options.threads, scratch);
+  if (chosen > 0) reference_chosen_rows(problem, options.threads, scratch);
+}
+
+}  // namespace qkv

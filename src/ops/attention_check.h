@@ -1,0 +1,14 @@
+#pragma once
+
+#include "kernels/attention/attention.h"
+#include "qkv/attention.h"
+
+namespace qkv {
+
+// The edge of the operator: refuses every argument that does not fit, naming what was expected and
+// what was found, and resolves the rest into the problem that kernels take. Writes nothing.
+AttentionProblem check_attention(const TensorView& query, const TensorView& key,
+                                 const TensorView& value, const MutableTensorView& out,
+                                 const AttentionOptions& options, const AttentionStages& stages);
+
+}  // namespace qkv
