@@ -6,7 +6,8 @@ PRESET ?= release
 QKV_WERROR ?=
 
 TREE := build/$(PRESET)
-CONFIGURE = cmake --preset $(PRESET) $(if $(filter 1 ON,$(QKV_WERROR)),-DQKV_WERROR=ON) --log-level=WARNING
+CROSS := $(if $(filter arm64,$(PRESET)),arm)
+CONFIGURE = cmake --preset $(PRESET) $(if $(filter 1 ON,$(QKV_WERROR)),-DQKV_WERROR=ON) >/dev/null
 SOURCES = $(shell git ls-files --cached --others --exclude-standard '*.h' '*.cc' '*.inc')
 
 .PHONY: help
@@ -26,16 +27,15 @@ run: build
 	@$(TREE)/examples/pixels
 
 build:
-	@scripts/install-deps build
+	@scripts/install-deps build $(CROSS)
 	@$(CONFIGURE)
 	@cmake --build --preset $(PRESET) --target qkv qkv_cli
 	@ln -sfn $(PRESET)/bin/qkv build/qkv
 
 test:
-	@scripts/install-deps build test
+	@scripts/install-deps build test $(CROSS)
 	@$(CONFIGURE)
-	@cmake --build --preset $(PRESET)
-	@ln -sfn $(PRESET)/bin/qkv build/qkv
+	@cmake --build --preset $(PRESET) --target all qkv_tests
 	@ctest --preset $(PRESET) $(CTEST_ARGS)
 
 bench:
@@ -50,9 +50,24 @@ format:
 	@clang-format-14 -i $(SOURCES)
 
 lint:
-	@scripts/install-deps lint
+	@scripts/install-deps build test lint
 	@clang-format-14 --dry-run -Werror $(SOURCES)
+	@$(CONFIGURE)
+	@cmake --build --preset $(PRESET) --target qkv_layering -- --quiet
+	@$(TREE)/bin/qkv_layering --gtest_brief=1
 
-.PHONY: clean
+# Slow (seconds a file), hence no part of lint: all of our sources, or those in FILES.
+FILES ?= $(filter-out %.h %.inc,$(SOURCES))
+tidy:
+	@scripts/install-deps build test bench tidy
+	@$(CONFIGURE)
+	@printf '%s\n' $(FILES) | grep -v ^tests/consumer/ | \
+	  xargs -P $(shell nproc) -n 1 clang-tidy-14 --quiet -p $(TREE)
+
+.PHONY: install clean
+PREFIX ?= /usr/local
+install: build
+	cmake --install $(TREE) --prefix $(PREFIX)
+
 clean:
 	rm -rf build

@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <string>
 
 #include "qkv/version.h"
 
@@ -24,7 +25,7 @@ void print_info() {
 int main(int argc, char** argv) {
   CLI::App app{"Exact attention on a CPU, that shows its work."};
   app.name("qkv");
-  app.set_version_flag("--version", qkv::version());
+  app.set_version_flag("--version", std::string("qkv ") + qkv::version());
   app.require_subcommand(1);
   app.add_subcommand("info", "what this build is, and what it can do on this machine")
       ->callback(print_info);

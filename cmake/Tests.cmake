@@ -5,7 +5,6 @@ if(CMAKE_CROSSCOMPILING AND EXISTS "${QKV_GTEST_SOURCE_DIR}/CMakeLists.txt")
   # No GoogleTest compiled for the target: Debian ships its sources.
   set(INSTALL_GTEST OFF)
   add_subdirectory("${QKV_GTEST_SOURCE_DIR}" "${CMAKE_BINARY_DIR}/googletest" EXCLUDE_FROM_ALL SYSTEM)
-  add_library(GTest::gmock_main ALIAS gmock_main)
 else()
   find_package(GTest QUIET)
 endif()
@@ -31,7 +30,30 @@ target_compile_definitions(qkv_tests PRIVATE
 # that is not there, then fails a test and not the build). A GTEST_SKIP shows as ***Skipped.
 gtest_discover_tests(qkv_tests DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
 
+# The check of layers alone, for `make lint`, which should not have to build the rest.
+add_executable(qkv_layering EXCLUDE_FROM_ALL tests/layering_test.cc)
+set_target_properties(qkv_layering PROPERTIES CXX_EXTENSIONS OFF)
+target_compile_features(qkv_layering PRIVATE cxx_std_20)
+target_compile_definitions(qkv_layering PRIVATE QKV_SOURCE_DIR="${CMAKE_CURRENT_SOURCE_DIR}")
+target_link_libraries(qkv_layering PRIVATE qkv_warnings GTest::gmock_main)
+
+# Each public header compiles alone, with nothing but include/ in sight.
+file(GLOB public_headers CONFIGURE_DEPENDS RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}/include" include/qkv/*.h)
+set(header_checks "")
+foreach(header IN LISTS public_headers)
+  set(check "${CMAKE_CURRENT_BINARY_DIR}/header-checks/${header}.cc")
+  file(CONFIGURE OUTPUT "${check}" CONTENT "#include \"${header}\"\n#include \"${header}\"\n")
+  list(APPEND header_checks "${check}")
+endforeach()
+add_library(qkv_header_checks OBJECT ${header_checks})
+set_target_properties(qkv_header_checks PROPERTIES CXX_EXTENSIONS OFF)
+target_link_libraries(qkv_header_checks PRIVATE qkv::qkv qkv_warnings)
+
 foreach(source IN LISTS example_sources)
   cmake_path(GET source STEM name)
   add_test(NAME example.${name} COMMAND example_${name})
 endforeach()
+
+if(QKV_INSTALL AND NOT CMAKE_CROSSCOMPILING AND NOT QKV_SANITIZE)
+  include(PackageTests)
+endif()
