@@ -1,0 +1,37 @@
+#pragma once
+
+// Convolutions on images [B, C, H, W] of any strides. Both are for blocks: check all weights first,
+// compute later.
+
+#include <cstdint>
+#include <string_view>
+
+#include "ops/refuse.h"
+#include "qkv/conv.h"
+#include "qkv/linear.h"
+
+namespace qkv {
+
+// A 1×1 convolution is one linear map for every pixel.
+
+// Refuses weights that are not [out, in, 1, 1] or [out, in] of `in` channels, and a bias that is
+// not [out]; returns them as a linear map. The subject of an error is `name`.weight or `name`.bias.
+LinearWeights check_pointwise(const Refuse& refuse, std::string_view name,
+                              const ConvWeights& weights, std::int64_t in);
+
+// The same for weights that are known to fit.
+LinearWeights pointwise_matrix(const ConvWeights& weights);
+
+// out[b, o, h, w] = Σ_i x[b, i, h, w]·weight[o, i] + bias[o], computed in `dtype` (f32 or f64)
+void run_pointwise(const LinearWeights& weights, const TensorView& x, const MutableTensorView& out,
+                   DType dtype, int threads);
+
+// Refuses weights that are not [channels, 1, 3, 3] and a bias that is not [channels].
+void check_depthwise(const Refuse& refuse, std::string_view name, const ConvWeights& weights,
+                     std::int64_t channels);
+
+// Each channel by itself, 3×3, padding 1 (kernels/conv/depthwise.h).
+void run_depthwise(const ConvWeights& weights, const TensorView& x, const MutableTensorView& out,
+                   DType dtype, int threads);
+
+}  // namespace qkv

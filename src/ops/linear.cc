@@ -1,0 +1,76 @@
+#include "ops/linear.h"
+
+#include <algorithm>
+
+#include "kernels/linear/linear.h"
+#include "kernels/rows.h"
+#include "ops/compute.h"
+
+namespace qkv {
+namespace {
+
+constexpr std::int64_t kTileRows = 64;  // enough to make the packing of the tile's weights cheap
+
+}  // namespace
+
+std::int64_t check_linear(const Refuse& refuse, std::string_view name, const LinearWeights& weights,
+                          std::int64_t in) {
+  const std::string weight = fmt::format("{}weight", name), bias = fmt::format("{}bias", name);
+  refuse.unless_rank(weight, weights.weight, 2, "[out, in]");
+  refuse.unless_float(weight, weights.weight);
+  const std::int64_t out = weights.weight.dim(0);
+  if (weights.weight.dim(1) != in) {
+    refuse.value(weight, fmt::format("shape [out, {}] to fit its input", in),
+                 to_string(weights.weight.shape()));
+  }
+  if (weights.bias.has_value()) {
+    refuse.unless_float(bias, weights.bias);
+    refuse.unless_shape(bias, weights.bias, {out}, "[out]");
+  }
+  return out;
+}
+
+void run_linear(const LinearWeights& weights, const TensorView& x, const MutableTensorView& out,
+                DType dtype, int threads) {
+  LinearProblem p;
+  p.x = x;
+  p.weight = weights.weight;
+  p.bias = weights.bias;
+  p.y = out;
+  p.rows = row_count(x);
+  p.in = x.dim(-1);
+  p.out = out.dim(-1);
+  const std::int64_t row_tiles = (p.rows + kTileRows - 1) / kTileRows;
+  const std::int64_t output_tiles = (p.out + kLinearOutputs - 1) / kLinearOutputs;
+  compute_items(row_tiles * output_tiles, dtype, {kLinearScratchRows, p.in}, threads,
+                [&](std::int64_t item, auto* scratch) {
+                  LinearTile tile;
+                  tile.row_begin = item % row_tiles * kTileRows;
+                  tile.row_end = std::min(tile.row_begin + kTileRows, p.rows);
+                  tile.output_begin = item / row_tiles * kLinearOutputs;
+                  tile.output_end = std::min(tile.output_begin + kLinearOutputs, p.out);
+                  linear_reference_tile(p, tile, scratch);
+                });
+}
+
+void linear_forward(const LinearWeights& weights, const TensorView& x, const MutableTensorView& out,
+                    const LinearOptions& options) {
+  constexpr Refuse refuse("linear_forward");
+  refuse.unless_given("x", x);
+  refuse.unless_float("x", x);
+  if (x.rank() < 1) refuse.value("x", "at least one dimension [..., in]", "a scalar");
+  Dims shape = x.shape();
+  shape[-1] = check_linear(refuse, "", weights, x.dim(-1));
+  refuse.unless_shape("out", out, shape, "[..., out]");
+  refuse.unless_float("out", out);
+  refuse.unless_writable("out", out);
+  refuse.if_overlap("out", out, "x", x);
+  refuse.if_overlap("out", out, "weight", weights.weight);
+  refuse.if_overlap("out", out, "bias", weights.bias);
+  if (options.threads < 0) {
+    refuse.value("threads", "0 (default) or more", fmt::format("{}", options.threads));
+  }
+  run_linear(weights, x, out, compute_dtype(x, options.accumulate), options.threads);
+}
+
+}  // namespace qkv
