@@ -51,6 +51,8 @@ QKV_API std::int64_t element_count(const Dims& shape);
 // Strides of a dense row-major array of that shape, in elements.
 QKV_API Dims row_major_strides(const Dims& shape);
 
+class Tensor;
+
 // A read-only window on elements that someone else owns: pointer, dtype, shape and strides. As
 // with std::string_view, copying it copies no element and the owner has to outlive it. Strides
 // count elements and may be anything (0, negative, overlapping): every layout is a choice of
@@ -62,6 +64,8 @@ class QKV_API TensorView {
   TensorView() = default;
   TensorView(const void* data, DType dtype, const Dims& shape);  // dense row-major
   TensorView(const void* data, DType dtype, const Dims& shape, const Dims& strides);
+
+  TensorView(const Tensor& tensor) noexcept;  // NOLINT: a Tensor is passed where a view is taken
 
   // Dense view of C++ values: TensorView::of(std::span(v), {2, 3}); without a shape, one row.
   template <typename T>
@@ -117,6 +121,7 @@ class QKV_API MutableTensorView : public TensorView {
   MutableTensorView() = default;
   MutableTensorView(void* data, DType dtype, const Dims& shape);
   MutableTensorView(void* data, DType dtype, const Dims& shape, const Dims& strides);
+  MutableTensorView(Tensor& tensor) noexcept;  // NOLINT: as above
 
   template <typename T>
   static MutableTensorView of(std::span<T> values, const Dims& shape) {
@@ -161,10 +166,8 @@ class QKV_API Tensor {
   static Tensor copy_of(const TensorView& source, DType dtype);
   Tensor clone() const { return copy_of(view()); }
 
-  MutableTensorView view() noexcept;
-  TensorView view() const noexcept;
-  operator MutableTensorView() noexcept { return view(); }
-  operator TensorView() const noexcept { return view(); }
+  MutableTensorView view() noexcept { return *this; }
+  TensorView view() const noexcept { return *this; }
 
   DType dtype() const noexcept { return dtype_; }
   const Dims& shape() const noexcept { return shape_; }
@@ -185,6 +188,7 @@ class QKV_API Tensor {
   }
 
  private:
+  friend class TensorView;
   struct Free {
     void operator()(std::byte* p) const noexcept;
   };

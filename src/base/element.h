@@ -38,22 +38,14 @@ void store(void* base, std::int64_t index, T value) noexcept {
 template <typename Fn>
 decltype(auto) visit_dtype(DType dtype, Fn&& fn) {
   switch (dtype) {
-    case DType::f32:
-      return fn(float{});
-    case DType::f64:
-      return fn(double{});
-    case DType::f16:
-      return fn(f16{});
-    case DType::bf16:
-      return fn(bf16{});
-    case DType::i32:
-      return fn(std::int32_t{});
-    case DType::i64:
-      return fn(std::int64_t{});
-    case DType::u8:
-      return fn(std::uint8_t{});
-    case DType::boolean:
-      break;
+    case DType::f32: return fn(float{});
+    case DType::f64: return fn(double{});
+    case DType::f16: return fn(f16{});
+    case DType::bf16: return fn(bf16{});
+    case DType::i32: return fn(std::int32_t{});
+    case DType::i64: return fn(std::int64_t{});
+    case DType::u8: return fn(std::uint8_t{});
+    case DType::boolean: break;
   }
   return fn(bool{});
 }
@@ -62,14 +54,10 @@ decltype(auto) visit_dtype(DType dtype, Fn&& fn) {
 template <typename Fn>
 decltype(auto) visit_float(DType dtype, Fn&& fn) {
   switch (dtype) {
-    case DType::f64:
-      return fn(double{});
-    case DType::f16:
-      return fn(f16{});
-    case DType::bf16:
-      return fn(bf16{});
-    default:
-      return fn(float{});
+    case DType::f64: return fn(double{});
+    case DType::f16: return fn(f16{});
+    case DType::bf16: return fn(bf16{});
+    default: return fn(float{});
   }
 }
 

@@ -148,6 +148,13 @@ TensorView::TensorView(const void* data, DType dtype, const Dims& shape, const D
   check_view(data, dtype, shape_, strides_);
 }
 
+TensorView::TensorView(const Tensor& tensor) noexcept
+    : data_(tensor.data_.get()), dtype_(tensor.dtype_), given_(tensor.data_ != nullptr) {
+  if (!given_) return;
+  shape_ = tensor.shape_;
+  strides_ = row_major_strides(shape_);
+}
+
 void TensorView::check_span(std::size_t count, const Dims& shape) {
   if (element_count(shape) != static_cast<std::int64_t>(count)) {
     bad_argument("TensorView::of", "shape", fmt::format("a shape of {} elements", count),
@@ -319,6 +326,8 @@ MutableTensorView::MutableTensorView(void* data, DType dtype, const Dims& shape,
                                      const Dims& strides)
     : TensorView(data, dtype, shape, strides) {}
 
+MutableTensorView::MutableTensorView(Tensor& tensor) noexcept : TensorView(tensor) {}
+
 namespace {
 
 template <typename To, typename From>
@@ -403,14 +412,6 @@ Tensor Tensor::copy_of(const TensorView& source, DType dtype) {
   Tensor result(dtype, source.shape());
   copy(source, result.view());
   return result;
-}
-
-MutableTensorView Tensor::view() noexcept {
-  return data_ ? MutableTensorView(data_.get(), dtype_, shape_) : MutableTensorView();
-}
-
-TensorView Tensor::view() const noexcept {
-  return data_ ? TensorView(data_.get(), dtype_, shape_) : TensorView();
 }
 
 std::int64_t Tensor::size() const noexcept { return view().size(); }

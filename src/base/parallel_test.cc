@@ -1,0 +1,130 @@
+#include "base/parallel.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "qkv/error.h"
+#include "qkv/threads.h"
+
+namespace qkv {
+namespace {
+
+TEST(Threads, EveryItemOnce) {
+  for (int threads : {0, 1, 2, 5, 16}) {
+    std::vector<std::atomic<int>> calls(1000);
+    parallel_for(1000, threads,
+                 [&](std::int64_t item, int) { ++calls[static_cast<std::size_t>(item)]; });
+    for (const auto& count : calls) ASSERT_EQ(count, 1);
+  }
+  parallel_for(0, 4, [](std::int64_t, int) { FAIL(); });
+  parallel_for(-5, 4, [](std::int64_t, int) { FAIL(); });
+}
+
+TEST(Threads, WorkersAreNumberedAndDoNotOverlap) {
+  const int workers = worker_count(1000, 4);
+  EXPECT_EQ(workers, 4);
+  EXPECT_EQ(worker_count(3, 4), 3);
+  EXPECT_EQ(worker_count(0, 4), 1);
+  std::vector<std::atomic<int>> busy(4);
+  std::atomic<bool> clash{false};
+  parallel_for(1000, 4, [&](std::int64_t, int worker) {
+    if (busy[static_cast<std::size_t>(worker)]++ != 0) clash = true;
+    --busy[static_cast<std::size_t>(worker)];
+  });
+  EXPECT_FALSE(clash);
+}
+
+TEST(Threads, NestedRunsSerially) {
+  std::atomic<int> total{0};
+  parallel_for(8, 4, [&](std::int64_t, int) {
+    EXPECT_EQ(worker_count(100, 4), 1);
+    parallel_for(10, 4, [&](std::int64_t, int worker) {
+      EXPECT_EQ(worker, 0);
+      ++total;
+    });
+  });
+  EXPECT_EQ(total, 80);
+  EXPECT_EQ(worker_count(100, 4), 4);
+}
+
+TEST(Threads, ExceptionsReachTheCaller) {
+  for (int threads : {1, 4}) {
+    EXPECT_THROW(parallel_for(100, threads,
+                              [](std::int64_t item, int) {
+                                if (item == 50) throw std::runtime_error("50");
+                              }),
+                 std::runtime_error);
+    EXPECT_EQ(worker_count(100, 4), 4);  // not left inside
+  }
+}
+
+TEST(Threads, ConcurrentCallers) {
+  std::atomic<int> total{0};
+  {
+    std::vector<std::jthread> callers;
+    for (int c = 0; c < 4; ++c) {
+      callers.emplace_back([&] {
+        for (int n = 0; n < 50; ++n) parallel_for(20, 3, [&](std::int64_t, int) { ++total; });
+      });
+    }
+  }
+  EXPECT_EQ(total, 4 * 50 * 20);
+}
+
+TEST(Threads, TheNumberCanBeSet) {
+  EXPECT_GE(num_threads(), 1);
+  set_num_threads(3);
+  EXPECT_EQ(num_threads(), 3);
+  EXPECT_EQ(worker_count(100, 0), 3);
+  set_num_threads(0);
+  EXPECT_GE(num_threads(), 1);
+  EXPECT_THROW(set_num_threads(-1), Error);
+}
+
+// Runs fn in a child and expects it to end by itself with success.
+template <typename Fn>
+void expect_child_survives(Fn&& fn) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(30);  // a child that hangs is killed, and the test fails
+    _exit(fn() ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(Threads, AForkedChildRunsOn) {
+  std::atomic<int> total{0};
+  const auto work = [&] { parallel_for(100, 4, [&](std::int64_t, int) { ++total; }); };
+  work();  // the parent has threads now, which the child will not
+  expect_child_survives([&] {
+    total = 0;
+    work();
+    return total == 100;
+  });
+}
+
+TEST(Threads, OneCpuOfAffinityIsEnough) {
+  expect_child_survives([] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    if (sched_setaffinity(0, sizeof(one), &one) != 0) return false;
+    std::atomic<int> total{0};
+    parallel_for(100, 4, [&](std::int64_t, int) { ++total; });
+    return total == 100;
+  });
+}
+
+}  // namespace
+}  // namespace qkv
