@@ -31,13 +31,12 @@ struct Small {
     lse.assign(n(B * Hq * Tq), -77);
     const Dims full{B, Hq, Tq, Tk};
     AttentionStages stages;
-    stages.weights = MutableTensorView::of(std::span(weights), full);
-    stages.masked = MutableTensorView::of(std::span(masked), full);
-    stages.lse = MutableTensorView::of(std::span(lse), {B, Hq, Tq});
-    attention_forward(TensorView::of<float>(q, {B, Hq, Tq, D}),
-                      TensorView::of<float>(k, {B, Hkv, Tk, D}),
-                      TensorView::of<float>(v, {B, Hkv, Tk, Dv}),
-                      MutableTensorView::of(std::span(out), {B, Hq, Tq, Dv}), options, stages);
+    stages.weights = MutableTensorView::of(weights, full);
+    stages.masked = MutableTensorView::of(masked, full);
+    stages.lse = MutableTensorView::of(lse, {B, Hq, Tq});
+    attention_forward(TensorView::of(q, {B, Hq, Tq, D}), TensorView::of(k, {B, Hkv, Tk, D}),
+                      TensorView::of(v, {B, Hkv, Tk, Dv}),
+                      MutableTensorView::of(out, {B, Hq, Tq, Dv}), options, stages);
   }
 
   // Which keys have weight, a string a query: "110" sees keys 0 and 1.
@@ -93,7 +92,7 @@ TEST(Semantics01Scale, ZeroAveragesAndNegativesPreferTheOpposite) {
 TEST(Semantics02FullyMaskedRow, IsZeroWithLseMinusInfinity) {
   Small s;
   const bool mask[] = {true, false, true, false, false, false, true, true, true};
-  s.options.mask = TensorView::of(std::span<const bool>(mask), {3, 3});
+  s.options.mask = TensorView::of(mask, {3, 3});
   s.run();
   EXPECT_EQ(s.seen(), (Rows{"101", "000", "111"}));
   EXPECT_EQ(s.out[2], 0);
@@ -105,8 +104,8 @@ TEST(Semantics02FullyMaskedRow, LseIsTheSinkIfThereIsOne) {
   Small s = uniform(1, 2);
   const bool mask[] = {false, false};
   const float sink[] = {0.5f};
-  s.options.mask = TensorView::of(std::span<const bool>(mask), {2});
-  s.options.sinks = TensorView::of(std::span<const float>(sink));
+  s.options.mask = TensorView::of(mask, {2});
+  s.options.sinks = TensorView::of(sink);
   s.run();
   EXPECT_EQ(s.out[0], 0);
   EXPECT_EQ(s.lse[0], 0.5f);
@@ -115,7 +114,7 @@ TEST(Semantics02FullyMaskedRow, LseIsTheSinkIfThereIsOne) {
 TEST(Semantics02FullyMaskedRow, IsDecidedByTheMaskNotByTheScores) {
   Small s = uniform(2, 2);
   const float bias[] = {-kInfinity, -kInfinity, -40000, -40000};
-  s.options.bias = TensorView::of(std::span<const float>(bias), {2, 2});
+  s.options.bias = TensorView::of(bias, {2, 2});
   s.run();
   EXPECT_EQ(s.seen(), (Rows{"00", "11"}));
   EXPECT_FLOAT_EQ(s.out[1], 0.5f);
@@ -171,7 +170,7 @@ TEST(Semantics04Causal, OffsetIsANumberOrOnePerBatchEntry) {
   EXPECT_EQ(s.seen(), (Rows{"1110", "1110"}));
   const std::int32_t offsets[] = {0, 3};
   s.options.offset.reset();
-  s.options.offsets = TensorView::of(std::span<const std::int32_t>(offsets));
+  s.options.offsets = TensorView::of(offsets);
   s.run();
   EXPECT_EQ(s.seen(), (Rows{"1000", "1111"}));
 }
@@ -180,7 +179,7 @@ TEST(Semantics04Causal, KeyLengthsDoNotMoveTheAlignment) {
   Small s = uniform(2, 4);
   const std::int64_t lengths[] = {3};
   s.options.causal = Causal::bottom_right;
-  s.options.key_lengths = TensorView::of(std::span<const std::int64_t>(lengths));
+  s.options.key_lengths = TensorView::of(lengths);
   s.run();
   EXPECT_EQ(s.seen(), (Rows{"1110", "1110"}));
 }
@@ -221,8 +220,8 @@ TEST(Semantics06Prefix, IsUnitedWithCausalThenCutByLengths) {
   const std::int64_t prefix[] = {2, 3};
   const std::int64_t lengths[] = {4, 2};
   s.options.causal = Causal::aligned;
-  s.options.prefix = TensorView::of(std::span<const std::int64_t>(prefix));
-  s.options.key_lengths = TensorView::of(std::span<const std::int64_t>(lengths));
+  s.options.prefix = TensorView::of(prefix);
+  s.options.key_lengths = TensorView::of(lengths);
   s.run();
   EXPECT_EQ(s.seen(), (Rows{"1100", "1100", "1110", "1111", "1100", "1100", "1100", "1100"}));
 }
@@ -232,7 +231,7 @@ TEST(Semantics06Prefix, IsSeenOutsideOfTheWindow) {
   const std::int64_t prefix[] = {1};
   s.options.causal = Causal::aligned;
   s.options.window = {0, -1};
-  s.options.prefix = TensorView::of(std::span<const std::int64_t>(prefix));
+  s.options.prefix = TensorView::of(prefix);
   s.run();
   EXPECT_EQ(s.seen(), (Rows{"1000", "1100", "1010", "1001"}));
 }
@@ -241,7 +240,7 @@ TEST(Semantics07Masks, BiasIsAddedAfterSoftcap) {
   Small s = uniform(1, 2);
   const float bias[] = {0, 100};
   s.options.softcap = 1;
-  s.options.bias = TensorView::of(std::span<const float>(bias), {2});
+  s.options.bias = TensorView::of(bias, {2});
   s.run();
   EXPECT_EQ(s.masked[1], 100);
 }
@@ -249,11 +248,11 @@ TEST(Semantics07Masks, BiasIsAddedAfterSoftcap) {
 TEST(Semantics07Masks, BroadcastRightAligned) {
   Small s = uniform(2, 3);
   const bool keys[] = {true, false, true};
-  s.options.mask = TensorView::of(std::span<const bool>(keys), {3});
+  s.options.mask = TensorView::of(keys, {3});
   s.run();
   EXPECT_EQ(s.seen(), (Rows{"101", "101"}));
   const bool queries[] = {true, false};
-  s.options.mask = TensorView::of(std::span<const bool>(queries), {2, 1});
+  s.options.mask = TensorView::of(queries, {2, 1});
   s.run();
   EXPECT_EQ(s.seen(), (Rows{"111", "000"}));
 }
@@ -269,7 +268,7 @@ TEST(Semantics07Masks, ABoolOfAnyNonZeroByteIsTrue) {
 TEST(Semantics07Masks, FiniteMinusABillionIsAnOrdinaryNumber) {
   Small s = uniform(1, 2);
   const float bias[] = {-1e9f, -1e9f};
-  s.options.bias = TensorView::of(std::span<const float>(bias), {2});
+  s.options.bias = TensorView::of(bias, {2});
   s.run();
   EXPECT_FLOAT_EQ(s.out[0], 0.5f);
 }
@@ -278,7 +277,7 @@ TEST(Semantics08KeyLengths, KeysBeyondDoNotExist) {
   Small s = uniform(1, 3, 2);
   const std::int64_t lengths[] = {0, 2};
   s.k[2] = s.v[2] = s.k[5] = s.v[5] = kNaN;
-  s.options.key_lengths = TensorView::of(std::span<const std::int64_t>(lengths));
+  s.options.key_lengths = TensorView::of(lengths);
   s.run();
   EXPECT_EQ(s.seen(), (Rows{"000", "110"}));
   EXPECT_EQ(s.out[0], 0);
@@ -289,8 +288,8 @@ TEST(Semantics08KeyLengths, KeysBeyondDoNotExist) {
 TEST(Semantics09Packed, NoTokenAttendsAcrossABoundary) {
   Small s = uniform(5, 6);
   const std::int64_t query_starts[] = {0, 2, 2, 5}, key_starts[] = {0, 2, 3, 6};
-  s.options.query_starts = TensorView::of(std::span<const std::int64_t>(query_starts));
-  s.options.key_starts = TensorView::of(std::span<const std::int64_t>(key_starts));
+  s.options.query_starts = TensorView::of(query_starts);
+  s.options.key_starts = TensorView::of(key_starts);
   s.run();
   EXPECT_EQ(s.seen(), (Rows{"110000", "110000", "000111", "000111", "000111"}));
   s.options.causal = Causal::aligned;
@@ -315,7 +314,7 @@ TEST(Semantics10GroupedHeads, GroupsAreContiguous) {
 TEST(Semantics10Alibi, SubtractsSlopeTimesDistance) {
   Small s = uniform(2, 3);
   const float slope[] = {0.5f};
-  s.options.alibi = TensorView::of(std::span<const float>(slope));
+  s.options.alibi = TensorView::of(slope);
   s.options.offset = 1;
   s.run();
   EXPECT_EQ(s.masked, (Values{-0.5f, 0, -0.5f, -1, -0.5f, 0}));
@@ -326,7 +325,7 @@ TEST(Semantics10Sink, AddsToTheDenominatorOnlyAndIsNotScaled) {
   const float sink[] = {std::log(3.0f)};
   s.v = {8};
   s.options.scale = 0.25;
-  s.options.sinks = TensorView::of(std::span<const float>(sink));
+  s.options.sinks = TensorView::of(sink);
   s.run();
   EXPECT_FLOAT_EQ(s.weights[0], 0.25f);
   EXPECT_FLOAT_EQ(s.out[0], 2);
@@ -340,9 +339,9 @@ TEST(Semantics11Layouts, ChannelFirstInAndOut) {
   const Values q = {1, 0, 1, 0, 1, 1}, v = {1, 3, 5, 2, 4, 6};
   Values out(6);
   const auto channel_first = [](auto view) { return view.transpose(2, 3); };
-  const auto qk = channel_first(TensorView::of<float>(q, {1, 1, 2, 3}));
-  attention_forward(qk, qk, channel_first(TensorView::of<float>(v, {1, 1, 2, 3})),
-                    channel_first(MutableTensorView::of(std::span(out), {1, 1, 2, 3})));
+  const auto qk = channel_first(TensorView::of(q, {1, 1, 2, 3}));
+  attention_forward(qk, qk, channel_first(TensorView::of(v, {1, 1, 2, 3})),
+                    channel_first(MutableTensorView::of(out, {1, 1, 2, 3})));
   EXPECT_EQ(out, (Values{s.out[0], s.out[2], s.out[4], s.out[1], s.out[3], s.out[5]}));
 }
 
@@ -357,7 +356,7 @@ TEST(Semantics11Layouts, OutputMayLieBetweenTheInputsOfOneBuffer) {
     }
     packed.insert(packed.end(), {-1, -1});
   }
-  const auto all = MutableTensorView::of(std::span(packed), {1, 1, 3, 8});
+  const auto all = MutableTensorView::of(packed, {1, 1, 3, 8});
   attention_forward(all.slice(3, 0, 2), all.slice(3, 2, 4), all.slice(3, 4, 6), all.slice(3, 6, 8));
   for (std::size_t t = 0; t < 3; ++t) {
     EXPECT_EQ(packed[8 * t + 6], s.out[2 * t]);
@@ -400,14 +399,13 @@ TEST(Semantics13Stages, HiddenKeysHaveRawScores) {
   const std::int64_t lengths[] = {2};
   Values scores(6), masked(6), weights(6), out(2);
   AttentionStages stages;
-  stages.scores = MutableTensorView::of(std::span(scores), {1, 1, 2, 3});
-  stages.masked = MutableTensorView::of(std::span(masked), {1, 1, 2, 3});
+  stages.scores = MutableTensorView::of(scores, {1, 1, 2, 3});
+  stages.masked = MutableTensorView::of(masked, {1, 1, 2, 3});
   s.options.causal = Causal::top_left;
-  s.options.key_lengths = TensorView::of(std::span<const std::int64_t>(lengths));
-  attention_forward(TensorView::of<float>(s.q, {1, 1, 2, 1}),
-                    TensorView::of<float>(s.k, {1, 1, 3, 1}),
-                    TensorView::of<float>(s.v, {1, 1, 3, 1}),
-                    MutableTensorView::of(std::span(out), {1, 1, 2, 1}), s.options, stages);
+  s.options.key_lengths = TensorView::of(lengths);
+  attention_forward(TensorView::of(s.q, {1, 1, 2, 1}), TensorView::of(s.k, {1, 1, 3, 1}),
+                    TensorView::of(s.v, {1, 1, 3, 1}), MutableTensorView::of(out, {1, 1, 2, 1}),
+                    s.options, stages);
   EXPECT_EQ(scores, (Values{1, 2, -kInfinity, 2, 4, -kInfinity}));
   EXPECT_EQ(masked, (Values{1, -kInfinity, -kInfinity, 2, 4, -kInfinity}));
 }

@@ -34,32 +34,33 @@ enum class AttentionKernel : std::uint8_t {
   reference,  // plain loops
 };
 
-// Every option composes with every other one. Views that are left empty are not applied.
+// Every option composes with every other one. Views that are left empty are not applied. (Each
+// member has an initialiser so that naming only some of them, {.scale = 1}, warns nowhere.)
 // "Per sequence" is per batch entry or, in a packed batch, per sequence of it.
 struct AttentionOptions {
-  std::optional<double> scale;  // of Q·Kᵀ; 1/√D unless given. Finite; 0 and negatives are fine
-  std::optional<double> softcap;  // > 0: S becomes softcap·tanh(S / softcap)
+  std::optional<double> scale{};  // of Q·Kᵀ; 1/√D unless given. Finite; 0 and negatives are fine
+  std::optional<double> softcap{};  // > 0: S becomes softcap·tanh(S / softcap)
 
   // Which keys a query may see, as structure. Visible are the keys of (causal ∧ window) ∪ prefix,
   // below the key length, in the query's own sequence, and let through by mask and bias.
   Causal causal = Causal::none;
-  Window window;
-  std::optional<std::int64_t> offset;  // position of query 0; 0 unless given
-  TensorView offsets;                  // the same, per sequence (i32 or i64); not with `offset`
-  TensorView prefix;                   // per sequence (i32 or i64): keys j < prefix are visible
-  TensorView key_lengths;  // per sequence (i32 or i64), in [0, Tk]: later keys do not exist
+  Window window{};
+  std::optional<std::int64_t> offset{};  // position of query 0; 0 unless given
+  TensorView offsets{};                  // the same, per sequence (i32 or i64); not with `offset`
+  TensorView prefix{};                   // per sequence (i32 or i64): keys j < prefix are visible
+  TensorView key_lengths{};  // per sequence (i32 or i64), in [0, Tk]: later keys do not exist
 
   // Which keys, as data, broadcast right-aligned against [B, Hq, Tq, Tk].
-  TensorView mask;  // bool: true may attend
-  TensorView bias;  // q's dtype or f32: added after softcap; -inf hides the key
+  TensorView mask{};  // bool: true may attend
+  TensorView bias{};  // q's dtype or f32: added after softcap; -inf hides the key
 
-  TensorView alibi;  // slopes [Hq], f32 or f64: subtracts slope·|i + offset - j|
-  TensorView sinks;  // [Hq], f32 or f64: adds exp(sink) to the denominator; -inf adds nothing
+  TensorView alibi{};  // slopes [Hq], f32 or f64: subtracts slope·|i + offset - j|
+  TensorView sinks{};  // [Hq], f32 or f64: adds exp(sink) to the denominator; -inf adds nothing
 
   // A packed batch: B = 1, n sequences end to end. Integers [n + 1] (i32 or i64) from 0, not
   // decreasing, the last one Tq or Tk. Both or none.
-  TensorView query_starts;
-  TensorView key_starts;
+  TensorView query_starts{};
+  TensorView key_starts{};
 
   Accumulate accumulate = Accumulate::natural;
   AttentionKernel kernel = AttentionKernel::automatic;
@@ -78,12 +79,12 @@ struct AttentionOptions {
 // A key past its sequence's length, or of another sequence of a packed batch, does not exist: it
 // is never read and stands as -inf in each of the first three.
 struct AttentionStages {
-  MutableTensorView scores;
-  MutableTensorView softcapped;
-  MutableTensorView masked;
-  MutableTensorView weights;
-  MutableTensorView lse;  // [B, Hq, Tq], f32 or f64: log Σ exp(S), sink included
-  TensorView rows;        // does not apply to lse
+  MutableTensorView scores{};
+  MutableTensorView softcapped{};
+  MutableTensorView masked{};
+  MutableTensorView weights{};
+  MutableTensorView lse{};  // [B, Hq, Tq], f32 or f64: log Σ exp(S), sink included
+  TensorView rows{};        // does not apply to lse
 };
 
 // Scaled dot-product attention:

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <ranges>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -67,16 +68,23 @@ class QKV_API TensorView {
 
   TensorView(const Tensor& tensor) noexcept;  // NOLINT: a Tensor is passed where a view is taken
 
-  // Dense view of C++ values: TensorView::of(std::span(v), {2, 3}); without a shape, one row.
+  // Dense view of C++ values: TensorView::of(vector, {2, 3}); without a shape, one row. The range
+  // has to outlive the view, so a temporary vector is refused by the compiler.
   template <typename T>
   static TensorView of(std::span<const T> values, const Dims& shape) {
     static_assert(dtype_of<T> <= DType::boolean, "not an element type of qkv");
     check_span(values.size(), shape);
     return TensorView(values.data(), dtype_of<T>, shape);
   }
-  template <typename T>
-  static TensorView of(std::span<const T> values) {
-    return of(values, {static_cast<std::int64_t>(values.size())});
+  template <std::ranges::contiguous_range Range>
+  requires std::ranges::borrowed_range<Range>
+  static TensorView of(Range&& values, const Dims& shape) {
+    using T = std::remove_cv_t<std::remove_reference_t<std::ranges::range_reference_t<Range>>>;
+    return of<T>(std::span<const T>(values), shape);
+  }
+  template <typename Range>
+  static TensorView of(Range&& values) {
+    return of(values, {static_cast<std::int64_t>(std::ranges::size(values))});
   }
 
   // False for a default-constructed view: an optional argument that was left out.
@@ -129,9 +137,14 @@ class QKV_API MutableTensorView : public TensorView {
     check_span(values.size(), shape);
     return MutableTensorView(values.data(), dtype_of<T>, shape);
   }
-  template <typename T>
-  static MutableTensorView of(std::span<T> values) {
-    return of(values, {static_cast<std::int64_t>(values.size())});
+  template <std::ranges::contiguous_range Range>
+  requires std::ranges::borrowed_range<Range>
+  static MutableTensorView of(Range&& values, const Dims& shape) {
+    return of(std::span(values), shape);
+  }
+  template <typename Range>
+  static MutableTensorView of(Range&& values) {
+    return of(values, {static_cast<std::int64_t>(std::ranges::size(values))});
   }
 
   // Only a MutableTensorView is ever built on a pointer that was not const.

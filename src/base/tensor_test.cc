@@ -53,9 +53,9 @@ TEST(TensorView, NotGivenIsNotEmpty) {
 
 TEST(TensorView, OfSpans) {
   const std::vector<float> values = {1, 2, 3, 4, 5, 6};
-  const auto view = TensorView::of<float>(values, {2, 3});
+  const auto view = TensorView::of(values, {2, 3});
   EXPECT_EQ(view.at({1, 0}), 4);
-  EXPECT_THROW(TensorView::of<float>(values, {2, 4}), Error);
+  EXPECT_THROW(TensorView::of(values, {2, 4}), Error);
 }
 
 TEST(TensorView, AtChecksItsIndex) {
@@ -143,7 +143,7 @@ TEST(Copy, BetweenAllDtypes) {
 TEST(Copy, RefusesNumbersThatDoNotFit) {
   const auto copies = [](double value, DType to) {
     const double values[] = {value};
-    return Tensor::copy_of(TensorView::of(std::span<const double>(values)), to);
+    return Tensor::copy_of(TensorView::of(values), to);
   };
   EXPECT_THROW(copies(0.5, DType::i32), Error);
   EXPECT_THROW(copies(std::nan(""), DType::i64), Error);

@@ -166,7 +166,7 @@ TEST(AttentionMisuse, OffsetTwice) {
   Call call;
   const std::int64_t offsets[] = {0, 1};
   call.options.offset = 1;
-  call.options.offsets = TensorView::of(std::span<const std::int64_t>(offsets));
+  call.options.offsets = TensorView::of(offsets);
   call.expect_refused("offset", "a number or one per sequence", "both");
 }
 
@@ -182,16 +182,16 @@ TEST(AttentionMisuse, OffsetsThatWouldOverflow) {
 TEST(AttentionMisuse, BadNumberInALaterBatchEntry) {
   const std::int64_t too_long[] = {5, 6}, negative[] = {0, -1};
   Call call;
-  call.options.key_lengths = TensorView::of(std::span<const std::int64_t>(too_long));
+  call.options.key_lengths = TensorView::of(too_long);
   call.expect_refused("key_lengths[1]", "[0, 5]", "6");
-  call.options.key_lengths = TensorView::of(std::span<const std::int64_t>(negative));
+  call.options.key_lengths = TensorView::of(negative);
   call.expect_refused("key_lengths[1]", "[0, 5]", "-1");
   call = Call();
-  call.options.prefix = TensorView::of(std::span<const std::int64_t>(negative));
+  call.options.prefix = TensorView::of(negative);
   call.expect_refused("prefix[1]", "0 or more", "-1");
   const std::int64_t far[] = {0, std::numeric_limits<std::int64_t>::max()};
   call = Call();
-  call.options.offsets = TensorView::of(std::span<const std::int64_t>(far));
+  call.options.offsets = TensorView::of(far);
   call.expect_refused("offsets[1]", "between -2^61 and 2^61", "9223372036854775807");
 }
 
@@ -199,9 +199,9 @@ TEST(AttentionMisuse, PerSequenceArraysOfAnotherShapeOrDtype) {
   const std::int64_t three[] = {1, 1, 1};
   const float floats[] = {1, 1};
   Call call;
-  call.options.key_lengths = TensorView::of(std::span<const std::int64_t>(three));
+  call.options.key_lengths = TensorView::of(three);
   call.expect_refused("key_lengths", "[B] [2]", "[3]");
-  call.options.key_lengths = TensorView::of(std::span<const float>(floats));
+  call.options.key_lengths = TensorView::of(floats);
   call.expect_refused("key_lengths", "dtype i32 or i64", "f32", ErrorKind::type);
 }
 
@@ -246,8 +246,8 @@ struct PackedCall : Call {
     value = value.slice(0, 0, 1);
     out = out.slice(0, 0, 1);
     stages = {};
-    options.query_starts = TensorView::of(std::span<const std::int64_t>(queries));
-    options.key_starts = TensorView::of(std::span<const std::int64_t>(keys));
+    options.query_starts = TensorView::of(queries);
+    options.key_starts = TensorView::of(keys);
   }
 };
 
@@ -265,7 +265,7 @@ TEST(AttentionMisuse, PackedStarts) {
   call.options.key_starts = call.options.key_starts.slice(0, 0, 0);
   call.expect_refused("key_starts", "at least one number", "none");
   const std::int64_t one_sequence[] = {0, 5};
-  call.options.key_starts = TensorView::of(std::span<const std::int64_t>(one_sequence));
+  call.options.key_starts = TensorView::of(one_sequence);
   call.expect_refused("key_starts", "3 numbers", "2");
   call.options.key_starts = TensorView();
   call.expect_refused("key_starts", "together", "only one");
@@ -284,7 +284,7 @@ TEST(AttentionMisuse, Stages) {
   call.expect_refused("lse", "dtype f32 or f64", "f16", ErrorKind::type);
   call = Call();
   const std::int64_t rows[] = {0, 0, 0, 1, 4, 0};
-  call.stages.rows = TensorView::of(std::span<const std::int64_t>(rows), {2, 3});
+  call.stages.rows = TensorView::of(rows, {2, 3});
   call.expect_refused("rows[1, 1]", "within [2, 4, 3]", "4");
 }
 
