@@ -60,9 +60,9 @@ lint:
 FILES ?= $(filter-out %.h %.inc,$(SOURCES))
 tidy:
 	@scripts/install-deps build test bench tidy
-	@$(CONFIGURE)
+	@cmake --preset tidy >/dev/null
 	@printf '%s\n' $(FILES) | grep -v ^tests/consumer/ | \
-	  xargs -P $(shell nproc) -n 1 clang-tidy-14 --quiet -p $(TREE)
+	  xargs -P $(shell nproc) -n 1 clang-tidy-14 --quiet -p build/tidy
 
 .PHONY: install clean
 PREFIX ?= /usr/local

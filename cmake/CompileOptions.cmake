@@ -23,5 +23,9 @@ endif()
 # Sanitizers are for the whole build, dependencies that we compile included: hence no target.
 if(QKV_SANITIZE)
   add_compile_options(-fsanitize=${QKV_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # GCC's instrumentation makes it warn about the standard library's own code.
+    target_compile_options(qkv_warnings INTERFACE -Wno-maybe-uninitialized)
+  endif()
   add_link_options(-fsanitize=${QKV_SANITIZE})
 endif()

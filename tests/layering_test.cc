@@ -7,10 +7,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
@@ -75,21 +76,48 @@ std::string public_include_fault(const std::string& target, bool quoted) {
              : "a public header may not include <" + target + ">";
 }
 
-std::string line_fault(const std::string& path, const std::string& line) {
-  static const std::regex include(R"re(^\s*#\s*include\s*(["<])([^">]+)[">])re");
-  static const std::regex instruction_set(
-      R"re(^\s*#\s*(if|ifdef|ifndef|elif).*\b__(AVX|SSE|FMA__|F16C__|BMI|ARM_NEON|ARM_FEATURE|riscv_v))re");
-  static const std::regex intrinsics(R"re([a-z0-9]*intrin\.h|arm_(neon|sve)\.h)re");
-  const bool is_header = path.ends_with(".h");
+// A preprocessor line, `# name rest`; the name is empty for any other line.
+struct Directive {
+  std::string name;
+  std::string rest;
+};
 
-  if (is_header && std::regex_search(line, instruction_set)) {
+Directive directive_of(const std::string& line) {
+  constexpr const char* blank = " \t";
+  const std::size_t hash = line.find_first_not_of(blank);
+  if (hash == std::string::npos || line[hash] != '#') return {};
+  const std::size_t name = line.find_first_not_of(blank, hash + 1);
+  if (name == std::string::npos) return {};
+  const std::size_t end = std::min(line.find_first_of(" \t\"<(", name), line.size());
+  const std::size_t rest = std::min(line.find_first_not_of(blank, end), line.size());
+  return {line.substr(name, end - name), line.substr(rest)};
+}
+
+bool names_an_instruction_set(const Directive& directive) {
+  if (!directive.name.starts_with("if") && !directive.name.starts_with("el")) return false;
+  for (const char* macro : {"__AVX", "__SSE", "__FMA__", "__F16C__", "__BMI", "__ARM_NEON",
+                            "__ARM_FEATURE", "__riscv_v"}) {
+    if (directive.rest.find(macro) != std::string::npos) return true;
+  }
+  return false;
+}
+
+bool is_intrinsics_header(const std::string& target) {
+  return target.ends_with("intrin.h") || target == "arm_neon.h" || target == "arm_sve.h";
+}
+
+// What is wrong with one line; empty when nothing is.
+std::string line_fault(const std::string& path, const std::string& line) {
+  const Directive directive = directive_of(line);
+  const bool is_header = path.ends_with(".h");
+  if (is_header && names_an_instruction_set(directive)) {
     return "a header has no #if of an instruction set";
   }
-  std::smatch match;
-  if (!std::regex_search(line, match, include)) return "";
-  const bool quoted = match[1] == "\"";
-  const std::string target = match[2];
-  if (is_header && std::regex_match(target, intrinsics)) return "no vector types in a header";
+  if (directive.name != "include" || directive.rest.empty()) return "";
+  const bool quoted = directive.rest[0] == '"';
+  if (!quoted && directive.rest[0] != '<') return "";  // a macro
+  const std::string target = directive.rest.substr(1, directive.rest.find_first_of("\">", 1) - 1);
+  if (is_header && is_intrinsics_header(target)) return "no vector types in a header";
   if (path.starts_with("include/")) return public_include_fault(target, quoted);
   if (quoted) return quoted_include_fault(path, target);
   if (target == "iostream" && path.starts_with("src/") && !is_test_or_bench(path)) {
