@@ -1,0 +1,225 @@
+#include "explain/trace.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+namespace qkv {
+
+const Step* Explanation::find(std::string_view name) const {
+  for (const Step& step : steps) {
+    if (step.name == name) return &step;
+  }
+  return nullptr;
+}
+
+SharedTensor share(Tensor tensor) { return std::make_shared<const Tensor>(std::move(tensor)); }
+
+BlockOptions Trace::observe(const BlockOptions& options) {
+  BlockOptions observed = options;
+  observed.observer = [this](std::string_view step, const TensorView& value) {
+    steps_[std::string(step)] = share(Tensor::copy_of(value));
+  };
+  return observed;
+}
+
+SharedTensor Trace::find(std::string_view step) const {
+  const auto found = steps_.find(step);
+  return found == steps_.end() ? nullptr : found->second;
+}
+
+Expansion expand_linear(const Tensor& x, const Dims& x_index, int x_axis, const Tensor& weight,
+                        const Tensor* bias, std::int64_t o) {
+  Expansion e;
+  e.kind = Expansion::Kind::products;
+  Dims index = x_index;
+  for (std::int64_t i = 0; i < x.dim(x_axis); ++i) {
+    index[x_axis] = i;
+    e.terms.emplace_back(x.view().at(index), weight.view().at({o, i}));
+  }
+  if (bias != nullptr) {
+    e.has_addend = true;
+    e.addend = bias->view().at({o});
+  }
+  return e;
+}
+
+namespace {
+
+constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
+
+double at(const Tensor& t, const Dims& index) { return t.view().at(index); }
+
+// Entries of the attention inside a block, whatever its layout.
+class Parts {
+ public:
+  explicit Parts(const AttentionTrace& trace) : t_(trace) {
+    const TensorView q = token_major(*t_.query), k = token_major(*t_.key);
+    const TensorView v = token_major(*t_.value);
+    // Q·Kᵀ before the scale: the engine's own product, with a scale of 1.
+    Tensor products(t_.scaled->dtype(), t_.scaled->shape());
+    Tensor out(t_.query->dtype(), {q.dim(0), q.dim(1), q.dim(2), v.dim(3)});
+    AttentionOptions plain;
+    plain.scale = 1;
+    plain.accumulate = t_.options.accumulate;
+    AttentionStages stages;
+    stages.scores = products;
+    attention_forward(q, k, v, out, plain, stages);
+    scores_ = share(std::move(products));
+    scale_ = t_.options.scale.value_or(1 / std::sqrt(static_cast<double>(q.dim(3))));
+    group_ = q.dim(1) / k.dim(1);
+  }
+
+  const SharedTensor& scores() const { return scores_; }
+  double scale() const { return scale_; }
+
+  Expansion score(const Dims& i) const {
+    Expansion e;
+    e.kind = Expansion::Kind::products;
+    for (std::int64_t d = 0; d < token_major(*t_.query).dim(3); ++d) {
+      e.terms.emplace_back(element(t_.query, i[0], i[1], i[2], d),
+                           element(t_.key, i[0], i[1] / group_, i[3], d));
+    }
+    return e;
+  }
+
+  Expansion scaled(const Dims& i) const {
+    Expansion e;
+    e.kind = Expansion::Kind::products;
+    e.terms.emplace_back(at(*scores_, i), scale_);
+    return e;
+  }
+
+  Expansion masked(const Dims& i) const {
+    Expansion e;
+    const double value = at(*t_.masked, i),
+                 before = at(t_.softcapped ? *t_.softcapped : *t_.scaled, i);
+    if (value == kMinusInfinity) {
+      e.kind = Expansion::Kind::hidden;
+    } else if (value == before) {
+      e.kind = Expansion::Kind::copied;
+      e.source = t_.softcapped ? "softcapped" : "scaled";
+      e.source_index = i;
+    } else {
+      e.kind = Expansion::Kind::sum;
+      e.terms.emplace_back(before, 1);
+      double bias = 0;
+      if (t_.options.bias.has_value()) {
+        bias = t_.options.bias.broadcast_to(t_.scaled->shape()).at(i);
+        e.terms.emplace_back(bias, 1);
+      }
+      if (t_.options.alibi.has_value()) e.terms.emplace_back(value - before - bias, 1);
+    }
+    return e;
+  }
+
+  Expansion weight(const Dims& i) const {
+    const Tensor& scores = t_.masked ? *t_.masked : t_.softcapped ? *t_.softcapped : *t_.scaled;
+    Expansion e;
+    if (at(scores, i) == kMinusInfinity) {
+      e.kind = Expansion::Kind::hidden;
+      return e;
+    }
+    e.kind = Expansion::Kind::softmax;
+    e.largest = kMinusInfinity;
+    Dims row = i;
+    for (row[3] = 0; row[3] < scores.dim(3); ++row[3]) {
+      const double s = at(scores, row);
+      if (s == kMinusInfinity) continue;
+      if (row[3] == i[3]) e.chosen = static_cast<std::int64_t>(e.scores.size());
+      e.scores.push_back(s);
+      e.largest = std::max(e.largest, s);
+    }
+    if (t_.options.sinks.has_value()) {
+      e.scores.push_back(t_.options.sinks.at({i[1]}));
+      e.largest = std::max(e.largest, e.scores.back());
+    }
+    return e;
+  }
+
+  // i is in the layout of heads.
+  Expansion head(const Dims& i) const {
+    const std::int64_t token = t_.channel_first ? i[3] : i[2], d = t_.channel_first ? i[2] : i[3];
+    Expansion e;
+    e.kind = Expansion::Kind::products;
+    for (std::int64_t j = 0; j < t_.weights->dim(3); ++j) {
+      const double w = t_.weights->view().at({i[0], i[1], token, j});
+      // What is hidden is not read, so it is no term either.
+      if (t_.masked && t_.masked->view().at({i[0], i[1], token, j}) == kMinusInfinity) continue;
+      e.terms.emplace_back(w, element(t_.value, i[0], i[1] / group_, j, d));
+    }
+    return e;
+  }
+
+ private:
+  TensorView token_major(const Tensor& t) const {
+    return t_.channel_first ? t.view().transpose(2, 3) : t.view();
+  }
+  double element(const SharedTensor& t, std::int64_t b, std::int64_t h, std::int64_t token,
+                 std::int64_t d) const {
+    return token_major(*t).at({b, h, token, d});
+  }
+
+  AttentionTrace t_;
+  SharedTensor scores_;
+  double scale_ = 1;
+  std::int64_t group_ = 1;
+};
+
+}  // namespace
+
+void add_attention_steps(Explanation& explanation, const AttentionTrace& trace,
+                         const AttentionLabels& labels, std::string_view prefix) {
+  const auto parts = std::make_shared<const Parts>(trace);
+  const bool first = trace.channel_first;
+  const auto add = [&](std::string_view name, std::string formula, const SharedTensor& value,
+                       std::vector<std::string> axes, auto expand) {
+    Step step;
+    step.name = fmt::format("{}{}", prefix, name);
+    step.text = fmt::format("step.{}", name);
+    step.formula = std::move(formula);
+    step.value = value;
+    step.axes = std::move(axes);
+    step.shares = name == "weights";
+    const bool pairs = step.axes[2] != labels.value_width && step.axes[3] != labels.value_width;
+    step.tokens_last = first && !pairs;
+    if (step.tokens_last) {
+      step.cols = labels.query_names;
+    } else {
+      step.rows = labels.query_names;
+      if (pairs) step.cols = labels.key_names;
+    }
+    step.expand = [value, expand](const Dims& i) {
+      Expansion e = expand(i);
+      e.value = at(*value, i);
+      return e;
+    };
+    explanation.steps.push_back(std::move(step));
+  };
+  const std::vector<std::string> pairs = {"B", "heads", labels.tokens, labels.keys};
+  add("scores", first ? "S = Qᵀ·K" : "S = Q·Kᵀ", parts->scores(), pairs,
+      [parts](const Dims& i) { return parts->score(i); });
+  const std::string root = trace.options.scale ? fmt::format("scaled = {}·S", *trace.options.scale)
+                                               : fmt::format("scaled = S/√{}", labels.key_width);
+  add("scaled", root, trace.scaled, pairs, [parts](const Dims& i) { return parts->scaled(i); });
+  std::string last = "scaled";
+  if (trace.softcapped) {
+    add("softcapped", fmt::format("softcapped = c·tanh(scaled/c), c = {}", *trace.options.softcap),
+        trace.softcapped, pairs, [](const Dims&) { return Expansion(); });
+    last = "softcapped";
+  }
+  if (trace.masked) {
+    add("masked", fmt::format("masked = {} + mask", last), trace.masked, pairs,
+        [parts](const Dims& i) { return parts->masked(i); });
+    last = "masked";
+  }
+  add("weights", fmt::format("P = softmax({})", last), trace.weights, pairs,
+      [parts](const Dims& i) { return parts->weight(i); });
+  add("heads", first ? "O = V·Pᵀ" : "O = P·V", trace.heads,
+      first ? std::vector<std::string>{"B", "heads", labels.value_width, labels.tokens}
+            : std::vector<std::string>{"B", "heads", labels.tokens, labels.value_width},
+      [parts](const Dims& i) { return parts->head(i); });
+}
+
+}  // namespace qkv
