@@ -104,6 +104,7 @@ class QKV_API TensorView {
   // reference loops; throws on an index outside the shape.
   double at(std::initializer_list<std::int64_t> index) const;
   double at(std::span<const std::int64_t> index) const;
+  double at(const Dims& index) const { return at(std::span(index.begin(), index.end())); }
 
   // Views of the same elements. None of them copies.
   TensorView permute(std::initializer_list<int> order) const;  // out dim i = dim order[i]
