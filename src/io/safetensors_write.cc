@@ -1,8 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
-#include <nlohmann/json.hpp>
 #include <unordered_set>
 
 #include "io/bytes.h"
@@ -16,13 +14,26 @@ namespace {
 
 using io::in_quotes;
 using io::refuse;
-// Keeps the order in which keys are given.
-using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kLongestHeader = 100'000'000;
 
 void check_text(std::string_view text, std::string_view subject, std::string_view where) {
   if (!io::is_utf8(text)) refuse(where, subject, "text in UTF-8", in_quotes(text));
+}
+
+// A JSON string. The text is UTF-8 already.
+std::string json_string(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += {'\\', c};
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      out += fmt::format("\\u{:04x}", static_cast<int>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
 }
 
 void check_tensors(const std::vector<NamedTensor>& tensors, std::string_view where) {
@@ -43,10 +54,15 @@ void check_tensors(const std::vector<NamedTensor>& tensors, std::string_view whe
 // The header's text, padded so that the data after it is aligned to 8 bytes.
 std::string header_for(const std::vector<const NamedTensor*>& tensors,
                        const std::map<std::string, std::string>& metadata, std::string_view where) {
-  // Made by hand around escaped strings: a JSON value of it all would look up each new name
-  // among all others.
   std::string text = "{";
-  if (!metadata.empty()) text += "\"__metadata__\":" + Json(metadata).dump() + ",";
+  if (!metadata.empty()) {
+    text += "\"__metadata__\":{";
+    for (const auto& [key, value] : metadata) {
+      text += json_string(key) + ":" + json_string(value) + ",";
+    }
+    text.back() = '}';
+    text += ',';
+  }
   std::int64_t offset = 0;
   for (const NamedTensor* tensor : tensors) {
     const TensorView& view = tensor->view;
@@ -56,7 +72,7 @@ std::string header_for(const std::vector<const NamedTensor*>& tensors,
     if (!end)
       refuse(where, in_quotes(tensor->name), "fewer than 2^63 bytes", to_string(view.shape()));
     text += fmt::format(R"({}:{{"dtype":"{}","shape":{},"data_offsets":[{},{}]}},)",
-                        Json(tensor->name).dump(), io::safetensors_type(view.dtype()).name,
+                        json_string(tensor->name), io::safetensors_type(view.dtype()).name,
                         to_string(view.shape()), offset, *end);
     offset = *end;
   }
