@@ -1,34 +1,43 @@
-#include <CLI/CLI.hpp>
-#include <cstdio>
-#include <string>
+#include <unistd.h>
 
-#include "qkv/version.h"
+#include <cerrno>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "cli/output.h"
+#include "cli/program.h"
 
 namespace {
 
-void print_info() {
-  std::printf("qkv %s\n", qkv::version());
-#if QKV_THREADS_OPENMP
-  std::printf("threads: OpenMP\n");
-#else
-  std::printf("threads: std::thread\n");
-#endif
-#if QKV_WITH_NPZ
-  std::printf("npz: yes\n");
-#else
-  std::printf("npz: no (built without libzip)\n");
-#endif
+using qkv::cli::Status;
+
+bool no_color() {
+  const char* value = std::getenv("NO_COLOR");  // NOLINT(concurrency-mt-unsafe): no threads yet
+  return value != nullptr && *value != '\0';
+}
+
+// What becomes of a status when the results did not all reach stdout.
+Status with_output(Status status, int error) {
+  if (error == 0) return status;
+  if (error == EPIPE) return Status::closed_pipe;  // the reader had enough: nothing to say
+  std::cerr << "qkv: [stdout] write: expected to write all results, found "
+            << std::generic_category().message(error) << std::endl;
+  return Status::system;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Exact attention on a CPU, that shows its work."};
-  app.name("qkv");
-  app.set_version_flag("--version", std::string("qkv ") + qkv::version());
-  app.require_subcommand(1);
-  app.add_subcommand("info", "what this build is, and what it can do on this machine")
-      ->callback(print_info);
-  CLI11_PARSE(app, argc, argv);
-  return 0;
+  qkv::cli::DescriptorBuffer buffer(STDOUT_FILENO);
+  std::ostream out(&buffer);
+  qkv::cli::Context context{.out = out, .err = std::cerr};
+  context.color = ::isatty(STDOUT_FILENO) == 1 && !no_color();
+  context.progress = ::isatty(STDERR_FILENO) == 1;
+  const Status status = qkv::cli::run_program(
+      std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc), context);
+  out.flush();
+  return static_cast<int>(with_output(status, buffer.error()));
 }
