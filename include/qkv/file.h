@@ -35,7 +35,8 @@ struct NamedTensor {
 //     kind io. Only regular files are read: a directory, FIFO or device is refused.
 //   - A declared size is believed only as far as the file really goes.
 //   - Writing goes to a temporary file in the same directory, which is flushed to the disk and
-//     renamed over the target: after any failure the old file is intact and nothing is left over.
+//     renamed over the target: after any failure the old file is intact and nothing is left over
+//     (a process that is killed meanwhile leaves its ".qkv-….tmp" behind).
 //     A symbolic link is followed; mode and owner of an existing file are kept. A target that
 //     exists and is no regular file (a device, a FIFO) is written to directly.
 

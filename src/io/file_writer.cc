@@ -46,6 +46,9 @@ FileWriter::FileWriter(const fs::path& path) : name_(path.string()) {
   if (path.native().find('\0') != std::string::npos) {
     refuse(in_quotes(name_), "file name", "no NUL in it", "one");
   }
+  if (!path.has_filename()) {
+    fail(name_, "open", "a file that can be written", path.empty() ? ENOENT : EISDIR);
+  }
   struct stat status;
   const bool exists = ::stat(path.c_str(), &status) == 0;
   if (!exists && errno != ENOENT) fail(name_, "open", "a file that can be written", errno);

@@ -212,6 +212,8 @@ const SafetensorsType& safetensors_type(DType dtype) noexcept {
 SafetensorsHeader parse_safetensors_header(std::string_view text, std::string_view where) {
   // The format wants the brace first; the parser alone would skip a byte order mark.
   if (!text.starts_with('{')) refuse(where, "header", "'{' first", in_quotes(text.substr(0, 8)));
+  // A NUL would be the end to the parser, whatever follows.
+  if (text.find('\0') != text.npos) refuse(where, "header", "JSON in UTF-8", "a NUL in it");
   HeaderReader reader(where);
   Json::sax_parse(text.begin(), text.end(), &reader);
   return reader.take();
