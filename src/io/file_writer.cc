@@ -75,6 +75,7 @@ void FileWriter::open_temporary(const struct stat* replaced) {
   const mode_t mode = replaced ? 0600 : 0666;
   for (int i = 0; i < kAttempts && !fd_.is_open(); ++i) {
     const fs::path candidate = temporary_next_to(target_);
+    record_.emplace(candidate.c_str());
     fd_ = Descriptor(
         ::open(candidate.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
     if (fd_.is_open()) {
@@ -137,6 +138,7 @@ void FileWriter::commit() {
     fail(name_, "rename", "to replace the file", errno);
   }
   temporary_.clear();
+  record_.reset();
   // The new name is on the disk when the directory is. The file is whole either way, hence no
   // error from here.
   const fs::path parent = target_.parent_path();

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "io/bytes.h"
 #include "io/descriptor.h"
+#include "io/temporaries.h"
 #include "qkv/tensor.h"
 
 namespace qkv::io {
@@ -41,9 +43,10 @@ class FileWriter {
   void open_temporary(const struct stat* replaced);
   void flush();
 
-  std::string name_;                 // for messages: what the caller named
-  std::filesystem::path target_;     // what is to be replaced, symbolic links followed
-  std::filesystem::path temporary_;  // empty: written to directly, or done
+  std::string name_;                       // for messages: what the caller named
+  std::filesystem::path target_;           // what is to be replaced, symbolic links followed
+  std::filesystem::path temporary_;        // empty: written to directly, or done
+  std::optional<TemporaryRecord> record_;  // of temporary_, while it exists
   Descriptor fd_;
   std::uint64_t position_ = 0;
 };
