@@ -67,7 +67,6 @@ std::string message(Language language, std::string_view key,
 
 // Until their files are there.
 namespace qkv {
-__attribute__((weak)) std::span<const Message> writer_messages() noexcept { return {}; }
 __attribute__((weak)) std::span<const Message> check_messages() noexcept { return {}; }
 __attribute__((weak)) std::span<const Message> worksheet_messages() noexcept { return {}; }
 }  // namespace qkv

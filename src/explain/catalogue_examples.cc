@@ -46,6 +46,26 @@ constexpr Message kMessages[] = {
      "수 "
      "있을 만큼 작다.",
      "一幅 2×2 像素、4 通道的图像，一个头，key_dim = 2，head_dim = 2：小到可以手工核对每个数字。"},
+    {"example.pixels.input.title", "Image", "Ảnh", "이미지", "图像"},
+    {"example.pixels.input.meaning",
+     "Channel by channel, as a convolution sees it. Each pixel has four numbers and no role yet.",
+     "Từng kênh một, như phép tích chập nhìn thấy. Mỗi điểm ảnh có bốn con số và chưa có vai trò "
+     "nào.",
+     "합성곱이 보는 대로 채널별로. 픽셀마다 수가 네 개 있고 아직 역할은 없다.",
+     "逐个通道，正如卷积所见。每个像素有四个数，还没有角色。"},
+    {"example.pixels.output.title", "Output", "Đầu ra", "출력", "输出"},
+    {"example.pixels.output.meaning",
+     "What each pixel has gathered from all pixels, as an image of head_dim channels again. A real "
+     "detector adds a positional encoding and a projection here.",
+     "Những gì mỗi điểm ảnh thu được từ mọi điểm ảnh, lại thành ảnh có head_dim kênh. Bộ phát hiện "
+     "thật "
+     "còn cộng mã hoá vị trí và một phép chiếu ở đây.",
+     "각 픽셀이 모든 픽셀에서 모은 것을 다시 head_dim 채널의 이미지로. 실제 검출기는 여기에 위치 "
+     "인코딩과 "
+     "투영을 더한다.",
+     "每个像素从所有像素汇集到的内容，重新成为 head_dim "
+     "个通道的图像。真正的检测器在这里还会加上位置编码和"
+     "投影。"},
     {"example.pixels.w_query.title", "Query weights", "Trọng số query", "쿼리 가중치", "查询权重"},
     {"example.pixels.w_query.meaning", "Picks channels c0 and c2 of each pixel.",
      "Chọn kênh c0 và c2 của mỗi điểm ảnh.", "각 픽셀에서 채널 c0과 c2를 고른다.",

@@ -264,13 +264,6 @@ constexpr Message kMessages[] = {
     {"step.simple_output.meaning", "Each token as a mixture of all that it sees.",
      "Mỗi token là hỗn hợp của tất cả những gì nó thấy.",
      "각 토큰은 자신이 보는 모든 토큰의 혼합이 된다.", "每个词元都是它所看到的全部词元的混合。"},
-    {"step.result.title", "Result, one row a pixel", "Kết quả, mỗi điểm ảnh một hàng",
-     "결과, 픽셀마다 한 행", "结果，每个像素一行"},
-    {"step.result.meaning",
-     "The output again, with tokens as rows: what each pixel has gathered from all pixels.",
-     "Lại là đầu ra, với token là hàng: những gì mỗi điểm ảnh thu được từ mọi điểm ảnh.",
-     "토큰을 행으로 놓고 다시 본 출력: 각 픽셀이 모든 픽셀에서 모은 것.",
-     "再看一次输出，以词元为行：每个像素从所有像素汇集到的内容。"},
 
     // --- the detector's surroundings ------------------------------------------------------
     {"step.residual.title", "Residual", "Kết nối tắt", "잔차 연결", "残差"},

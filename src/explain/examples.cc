@@ -84,12 +84,9 @@ Explanation pixels() {
     if (s.name == "scores" || s.name == "scaled" || s.name == "weights") s.rows = s.cols = kPixels;
     if (s.tokens_last) s.cols = kPixels;
   }
-  Step result = table(
-      "result", "out[p] = Σ_j P[p, j]·V[j]",
-      Tensor::copy_of(e.find("heads")->value->view().select(0, 0).select(0, 0).transpose(0, 1)),
-      {"N", "head_dim"});
-  result.rows = kPixels;
-  e.steps.push_back(std::move(result));
+  // With no projection behind it, the image again has nothing new to show.
+  std::erase_if(e.steps, [](const Step& s) { return s.name == "concat"; });
+  e.steps.front().axes = {"B", "C", "height", "width"};  // channel by channel, as it lies
   for (const char* step : {"query", "key"}) {
     for (std::int64_t d = 0; d < 2; ++d) e.expanded.push_back({step, {0, 0, d, 0}});
   }
@@ -102,6 +99,8 @@ Explanation pixels() {
   e.remarks.push_back({"qkv", "example.pixels.fused", {"(1, 6, 2, 2)"}});
   e.remarks.push_back({"value", "example.pixels.order", {"(1, 1, 2, 4)"}});
   e.remarks.push_back({"key", "example.pixels.note_key", {"1·0 + 0·1 + 1·0 + 2·0"}});
+  tell(e, "input", "example.pixels.input");
+  tell(e, "output", "example.pixels.output");
   return e;
 }
 
