@@ -1,7 +1,9 @@
 # The package is tested, not only the code: install it, then build the projects in tests/consumer
 # against it, and look at the library that came out.
 
-foreach(step install find_package add_subdirectory pkg_config)
+foreach(step
+    install find_package pkg_config
+    add_subdirectory static_install static_find_package static_pkg_config)
   add_test(NAME package.${step} COMMAND "${CMAKE_COMMAND}"
     -D STEP=${step}
     -D BUILD_DIR=${CMAKE_CURRENT_BINARY_DIR}
@@ -14,8 +16,14 @@ foreach(step install find_package add_subdirectory pkg_config)
     -P "${CMAKE_CURRENT_SOURCE_DIR}/tests/consumer/run.cmake")
   set_tests_properties(package.${step} PROPERTIES LABELS package)
 endforeach()
-set_tests_properties(package.install PROPERTIES FIXTURES_SETUP installed)
-set_tests_properties(package.find_package package.pkg_config PROPERTIES FIXTURES_REQUIRED installed)
+set_tests_properties(package.install PROPERTIES FIXTURES_SETUP shared_package)
+set_tests_properties(package.find_package package.pkg_config PROPERTIES
+  FIXTURES_REQUIRED shared_package)
+set_tests_properties(package.add_subdirectory PROPERTIES FIXTURES_SETUP subproject)
+set_tests_properties(package.static_install PROPERTIES
+  FIXTURES_REQUIRED subproject FIXTURES_SETUP static_package)
+set_tests_properties(package.static_find_package package.static_pkg_config PROPERTIES
+  FIXTURES_REQUIRED static_package)
 
 add_test(NAME package.library COMMAND "${CMAKE_COMMAND}"
   -D LIBRARY=$<TARGET_FILE:qkv>
