@@ -325,24 +325,30 @@ TEST_F(NpzAttackTest, Zip64EndRecord) {
   const std::vector<Member> members = {stored("a"), stored("b")};
   const std::string plain = build({.members = members});
   const std::uint64_t end = plain.size() - 22, start = plain.find("PK\1\2");
+  const std::string saturated = u16(0xffff) + u16(0xffff) + u32(0xffffffff) + u32(0xffffffff);
   const auto with = [&](std::uint64_t count, std::uint64_t size, std::uint64_t offset,
-                        std::uint64_t at) {
+                        std::uint64_t at, const std::string& numbers) {
     return plain.substr(0, end) + "PK\6\6" + u64(44) + u16(45) + u16(45) + u32(0) + u32(0) +
            u64(count) + u64(count) + u64(size) + u64(offset) + "PK\6\7" + u32(0) + u64(at) +
-           u32(1) + "PK\5\6" + u16(0) + u16(0) + u16(0xffff) + u16(0xffff) + u32(0xffffffff) +
-           u32(0xffffffff) + u16(0);
+           u32(1) + "PK\5\6" + u16(0) + u16(0) + numbers + u16(0);
   };
-  EXPECT_EQ(load(with(2, end - start, start, end)).size(), 2u);
+  const std::uint64_t size = end - start, most = ~std::uint64_t{0};
+  EXPECT_EQ(load(with(2, size, start, end, saturated)).size(), 2u);
+  EXPECT_EQ(load(with(2, size, start, end, u16(2) + u16(2) + u32(size) + u32(start))).size(), 2u);
   const auto fails = [&](const std::string& content) {
     expect_error(ErrorKind::value, {"x.npz"}, [&] { load(content); });
   };
-  fails(with(3, end - start, start, end));
-  fails(with(~std::uint64_t{0}, end - start, start, end));
-  fails(with(2, end - start + 1, start, end));
-  fails(with(2, end - start, start + 1, end));
-  fails(with(2, ~std::uint64_t{0}, start + 1, end));
-  fails(with(2, end - start, ~std::uint64_t{0}, end));
-  fails(with(2, end - start, start, end + 1));
+  fails(with(3, size, start, end, saturated));
+  fails(with(most, size, start, end, saturated));
+  fails(with(2, size + 1, start, end, saturated));
+  fails(with(2, size, start + 1, end, saturated));
+  fails(with(2, most, start + 1, end, saturated));
+  fails(with(2, size, most, end, saturated));
+  fails(with(2, size, start, end + 1, saturated));
+  // Two end records that differ.
+  fails(with(2, size, start, end, u16(1) + u16(1) + u32(size) + u32(start)));
+  fails(with(2, size, start, end, u16(2) + u16(2) + u32(size - 1) + u32(start)));
+  fails(with(2, size, start, end, u16(2) + u16(2) + u32(size) + u32(start + 1)));
   fails("PK\5\6" + u32(0) + u32(0xffffffff) + u32(0xffffffff) + u32(0xffffffff) + u16(0));
 }
 

@@ -81,6 +81,13 @@ Directory read_end64(Bytes file, std::string_view where) {
   return directory;
 }
 
+// Whether a ZIP64 locator stands before the end record.
+bool has_end64(Bytes file) {
+  return file.size() >= kEndSize + kLocator64Size &&
+         little_endian<std::uint32_t>(file, file.size() - kEndSize - kLocator64Size) ==
+             kLocator64Magic;
+}
+
 Directory find_directory(Bytes file, std::string_view where) {
   if (file.size() < kEndSize) {
     refuse(where, "end record of the zip archive", fmt::format("{} bytes", kEndSize),
@@ -102,9 +109,16 @@ Directory find_directory(Bytes file, std::string_view where) {
   }
   Directory directory{count, offset, size};
   std::uint64_t directory_end = end_at;
-  if (count == kIn64Short || size == kIn64 || offset == kIn64) {
+  const bool saturated = count == kIn64Short || size == kIn64 || offset == kIn64;
+  if (saturated || has_end64(file)) {
+    // libzip writes it for one large member, too, when the numbers here would do.
     directory = read_end64(file, where);
     directory_end -= kEnd64Size + kLocator64Size;
+    if ((count != kIn64Short && count != directory.count) ||
+        (size != kIn64 && size != directory.size) ||
+        (offset != kIn64 && offset != directory.offset)) {
+      refuse(where, "end record", "the numbers of the ZIP64 end record", "others");
+    }
   }
   if (directory.offset > directory_end || directory.size != directory_end - directory.offset) {
     refuse(where, "central directory", fmt::format("it to end at byte {}", directory_end),
