@@ -9,23 +9,23 @@ namespace qkv {
 //   1×1            weight [out, in, 1, 1] or [out, in]
 //   depthwise 3×3  weight [channels, 1, 3, 3]
 struct ConvWeights {
-  TensorView weight;
-  TensorView bias;  // [out], or none
+  TensorView weight{};
+  TensorView bias{};  // [out], or none
 };
 
 // A BatchNorm at inference: y = (x - mean)·weight / √(variance + eps) + bias, channel by channel.
 struct BatchNorm {
-  TensorView weight;    // [channels], or none: 1
-  TensorView bias;      // [channels], or none: 0
-  TensorView mean;      // [channels], running_mean of a state dict
-  TensorView variance;  // [channels], running_var
-  double eps = 1e-3;    // the detector family's; state dicts do not hold it. PyTorch's own is 1e-5
+  TensorView weight{};    // [channels], or none: 1
+  TensorView bias{};      // [channels], or none: 0
+  TensorView mean{};      // [channels], running_mean of a state dict
+  TensorView variance{};  // [channels], running_var
+  double eps = 1e-3;  // the detector family's; state dicts do not hold it. PyTorch's own is 1e-5
 };
 
 // Weights that a fold has made.
 struct FoldedConv {
-  Tensor weight;
-  Tensor bias;
+  Tensor weight{};
+  Tensor bias{};
   ConvWeights view() const noexcept { return {weight.view(), bias.view()}; }
 };
 

@@ -28,9 +28,9 @@ QKV_API DetectorDims detector_dims(std::int64_t dim, std::int64_t heads, double 
 //
 // The value's width heads·head_dim need not be x's.
 struct DetectorWeights {
-  ConvWeights qkv;   // 1×1, C → heads·(2·key_dim + head_dim)
-  ConvWeights proj;  // 1×1, heads·head_dim → C; or none: identity
-  ConvWeights pe;    // depthwise 3×3 on heads·head_dim channels; or none: 0
+  ConvWeights qkv{};   // 1×1, C → heads·(2·key_dim + head_dim)
+  ConvWeights proj{};  // 1×1, heads·head_dim → C; or none: identity
+  ConvWeights pe{};    // depthwise 3×3 on heads·head_dim channels; or none: 0
   std::int64_t heads = 1, key_dim = 1, head_dim = 1;
 };
 
@@ -58,9 +58,9 @@ QKV_API void detector_forward(const DetectorWeights& weights, const TensorView& 
 //
 // without the two additions of their input if shortcut is false.
 struct PsaBlockWeights {
-  DetectorWeights attention;
-  ConvWeights expand;  // ffn.0: 1×1, c → 2·c (any width is fine)
-  ConvWeights reduce;  // ffn.1: 1×1, 2·c → c
+  DetectorWeights attention{};
+  ConvWeights expand{};  // ffn.0: 1×1, c → 2·c (any width is fine)
+  ConvWeights reduce{};  // ffn.1: 1×1, 2·c → c
   bool shortcut = true;
 };
 
@@ -75,9 +75,9 @@ QKV_API void psa_block_forward(const PsaBlockWeights& weights, const TensorView&
 //   b    = every block in turn of b
 //   out  = silu(cv2(concat(a, b)))
 struct C2psaWeights {
-  ConvWeights cv1;  // 1×1, c1 → 2·c
-  ConvWeights cv2;  // 1×1, 2·c → c1
-  std::vector<PsaBlockWeights> blocks;
+  ConvWeights cv1{};  // 1×1, c1 → 2·c
+  ConvWeights cv2{};  // 1×1, 2·c → c1
+  std::vector<PsaBlockWeights> blocks{};
 };
 
 // The family's number of heads in the blocks of c channels: max(c / 64, 1).

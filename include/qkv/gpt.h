@@ -12,8 +12,8 @@ namespace qkv {
 // The causal self-attention of GPT-2, with its names: c_attn makes [Q | K | V] of each token, and
 // c_proj mixes the heads. A token sees itself and the ones before it.
 struct GptWeights {
-  LinearWeights c_attn;  // [3·d, d]
-  LinearWeights c_proj;  // [d, d]
+  LinearWeights c_attn{};  // [3·d, d]
+  LinearWeights c_proj{};  // [d, d]
   std::int64_t heads = 1;
 
   // Weights as a checkpoint has them: (in, out) if they were a Conv1D, as in OpenAI's and Hugging

@@ -8,8 +8,8 @@ namespace qkv {
 
 // A linear map, as views of weights that someone else owns.
 struct LinearWeights {
-  TensorView weight;  // [out, in], any strides: a Conv1D's (in, out) array is its transpose
-  TensorView bias;    // [out], or none
+  TensorView weight{};  // [out, in], any strides: a Conv1D's (in, out) array is its transpose
+  TensorView bias{};    // [out], or none
 };
 
 struct LinearOptions {

@@ -13,9 +13,9 @@ enum class NormKind : std::uint8_t {
 
 // Brings rows of width n to a common size, then scales and shifts each channel.
 struct NormWeights {
-  TensorView weight;  // [n], or none: 1
-  TensorView bias;    // [n], or none: 0
-  double eps = 1e-6;  // timm's; PyTorch's LayerNorm has 1e-5. Checkpoints do not say
+  TensorView weight{};  // [n], or none: 1
+  TensorView bias{};    // [n], or none: 0
+  double eps = 1e-6;    // timm's; PyTorch's LayerNorm has 1e-5. Checkpoints do not say
   NormKind kind = NormKind::layer;
 };
 

@@ -22,13 +22,13 @@ using StepObserver = std::function<void(std::string_view step, const TensorView&
 struct BlockOptions {
   // Of the attention inside. `accumulate` holds for the whole block: with f64, every step of it is
   // computed and kept in f64. `bias` may have the block input's dtype.
-  AttentionOptions attention;
+  AttentionOptions attention{};
 
   int threads = 0;  // of the whole block, attention too unless that has its own. 0: num_threads()
 
   // Scores and weights exist in full, [B, H, Tq, Tk], only if there is an observer. It does not
   // change a bit of the output.
-  StepObserver observer;
+  StepObserver observer{};
 };
 
 }  // namespace qkv

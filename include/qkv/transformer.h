@@ -18,10 +18,10 @@ namespace qkv {
 // (i + 1)·d_k of query.weight. d_v may differ from d_k, and every input may have a width of its
 // own.
 struct TransformerWeights {
-  LinearWeights query;        // [heads·d_k, width of Q]
-  LinearWeights key;          // [kv_heads·d_k, width of K]
-  LinearWeights value;        // [kv_heads·d_v, width of V]
-  LinearWeights output;       // [d_out, heads·d_v]
+  LinearWeights query{};      // [heads·d_k, width of Q]
+  LinearWeights key{};        // [kv_heads·d_k, width of K]
+  LinearWeights value{};      // [kv_heads·d_v, width of V]
+  LinearWeights output{};     // [d_out, heads·d_v]
   std::int64_t heads = 1;     // h
   std::int64_t kv_heads = 0;  // 0: as many as heads. Otherwise it divides heads, as in attention.h
 

@@ -18,9 +18,9 @@ namespace qkv {
 //   q, k    = q_norm(q), k_norm(k)              over head_dim, where there are any
 //   out     = proj(concat(softmax(q·kᵀ / √head_dim)·v))
 struct VitWeights {
-  LinearWeights qkv;                          // [3·heads·head_dim, dim]
-  LinearWeights proj;                         // [dim, heads·head_dim]
-  std::optional<NormWeights> q_norm, k_norm;  // [head_dim]
+  LinearWeights qkv{};                            // [3·heads·head_dim, dim]
+  LinearWeights proj{};                           // [dim, heads·head_dim]
+  std::optional<NormWeights> q_norm{}, k_norm{};  // [head_dim]
   std::int64_t heads = 1;
 };
 
