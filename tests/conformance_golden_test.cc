@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
+#include <map>
 
 #include "qkv/attention.h"
 #include "tests/conformance_case.h"

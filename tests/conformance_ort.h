@@ -3,14 +3,16 @@
 // ONNX Runtime's three attention operators, as far as their published vectors go, in terms of
 // attention_forward.
 
+#include <vector>
+
 #include "qkv/attention.h"
 #include "qkv/tensor.h"
 #include "tests/conformance_case.h"
 
 namespace qkv::testing {
 
-// A call of attention_forward, and what it points to. `present_key` and `present_value` are the
-// keys and values themselves, past included.
+// A call of attention_forward, and what it points to. Key and value hold the past too: they are
+// what the operators give out as present_key and present_value.
 struct OrtCall {
   TensorView query, key, value;  // [B, H, T, ·]
   AttentionOptions options;

@@ -6,6 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
+#include <tuple>
+#include <utility>
 
 #include "qkv/onnx.h"
 #include "tests/conformance_case.h"
