@@ -54,7 +54,7 @@ double at(const Tensor& t, const Dims& index) { return t.view().at(index); }
 // Entries of the attention inside a block, whatever its layout.
 class Parts {
  public:
-  explicit Parts(const AttentionTrace& trace) : t_(trace) {
+  Parts(const AttentionTrace& trace, std::string_view prefix) : t_(trace), prefix_(prefix) {
     const TensorView q = token_major(*t_.query), k = token_major(*t_.key);
     const TensorView v = token_major(*t_.value);
     // Q·Kᵀ before the scale: the engine's own product, with a scale of 1.
@@ -69,6 +69,11 @@ class Parts {
     scores_ = share(std::move(products));
     scale_ = t_.options.scale.value_or(1 / std::sqrt(static_cast<double>(q.dim(3))));
     group_ = q.dim(1) / k.dim(1);
+    // Entries are expanded later, when the caller's arrays may be gone.
+    if (t_.options.bias.has_value()) bias_ = share(Tensor::copy_of(t_.options.bias));
+    if (t_.options.sinks.has_value()) sinks_ = share(Tensor::copy_of(t_.options.sinks));
+    has_alibi_ = t_.options.alibi.has_value();
+    t_.options = AttentionOptions();
   }
 
   const SharedTensor& scores() const { return scores_; }
@@ -99,17 +104,17 @@ class Parts {
       e.kind = Expansion::Kind::hidden;
     } else if (value == before) {
       e.kind = Expansion::Kind::copied;
-      e.source = t_.softcapped ? "softcapped" : "scaled";
+      e.source = prefix_ + (t_.softcapped ? "softcapped" : "scaled");
       e.source_index = i;
     } else {
       e.kind = Expansion::Kind::sum;
       e.terms.emplace_back(before, 1);
       double bias = 0;
-      if (t_.options.bias.has_value()) {
-        bias = t_.options.bias.broadcast_to(t_.scaled->shape()).at(i);
+      if (bias_) {
+        bias = bias_->view().broadcast_to(t_.scaled->shape()).at(i);
         e.terms.emplace_back(bias, 1);
       }
-      if (t_.options.alibi.has_value()) e.terms.emplace_back(value - before - bias, 1);
+      if (has_alibi_) e.terms.emplace_back(value - before - bias, 1);
     }
     return e;
   }
@@ -131,8 +136,8 @@ class Parts {
       e.scores.push_back(s);
       e.largest = std::max(e.largest, s);
     }
-    if (t_.options.sinks.has_value()) {
-      e.scores.push_back(t_.options.sinks.at({i[1]}));
+    if (sinks_) {
+      e.scores.push_back(sinks_->view().at({i[1]}));
       e.largest = std::max(e.largest, e.scores.back());
     }
     return e;
@@ -162,7 +167,9 @@ class Parts {
   }
 
   AttentionTrace t_;
-  SharedTensor scores_;
+  std::string prefix_;
+  SharedTensor scores_, bias_, sinks_;
+  bool has_alibi_ = false;
   double scale_ = 1;
   std::int64_t group_ = 1;
 };
@@ -171,7 +178,7 @@ class Parts {
 
 void add_attention_steps(Explanation& explanation, const AttentionTrace& trace,
                          const AttentionLabels& labels, std::string_view prefix) {
-  const auto parts = std::make_shared<const Parts>(trace);
+  const auto parts = std::make_shared<const Parts>(trace, prefix);
   const bool first = trace.channel_first;
   const auto add = [&](std::string_view name, std::string formula, const SharedTensor& value,
                        std::vector<std::string> axes, auto expand) {

@@ -1,0 +1,214 @@
+// qkv explain: a worked example, a block on the user's own weights, or bare attention on the user's
+// own matrices, step by step.
+
+#include "explain/explain.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <memory>
+#include <variant>
+
+#include "cli/attention_flags.h"
+#include "cli/block_flags.h"
+#include "cli/command.h"
+#include "cli/layout.h"
+#include "cli/tensor_argument.h"
+#include "explain/explain.h"
+#include "explain/writers/writer.h"
+#include "models/block_file.h"
+#include "qkv/error.h"
+
+namespace qkv::cli {
+namespace {
+
+struct ExplainArguments {
+  std::string example, input, memory, query, key, value, layout = "bhtd";
+  BlockFlags block;
+  AttentionFlags attention;
+  std::string format = "text", language, color = "auto", rows, cols;
+  std::vector<std::string> expand, tokens;
+  std::optional<std::int64_t> batch, head;
+  bool full = false;
+  int digits = 4;
+
+  bool has_tensors() const { return !query.empty() || !key.empty() || !value.empty(); }
+};
+
+Explanation explain_block(const ExplainArguments& args) {
+  if (args.input.empty()) throw UsageError("--block needs --input FILE");
+  const Loaded<BlockWeights> loaded = args.block.load();
+  const BlockInput x = load_block_input("--input", args.input, loaded.weights);
+  const BlockInput memory = args.memory.empty()
+                                ? BlockInput{}
+                                : load_block_input("--memory", args.memory, loaded.weights);
+  if (!args.memory.empty() && !std::holds_alternative<TransformerWeights>(loaded.weights)) {
+    throw UsageError("--memory is for --block transformer: only it has cross-attention");
+  }
+  const AttentionFlags::Options attention = args.attention.load();
+  BlockOptions options;
+  options.attention = attention.options;
+  options.threads = attention.options.threads;
+  return std::visit(
+      [&](const auto& weights) {
+        using W = std::decay_t<decltype(weights)>;
+        if constexpr (std::is_same_v<W, TransformerWeights>) {
+          return explain_transformer(weights, x.view, memory.view, options, args.tokens);
+        } else if constexpr (std::is_same_v<W, VitWeights>) {
+          return explain_vit(weights, x.view, options, args.tokens);
+        } else if constexpr (std::is_same_v<W, GptWeights>) {
+          return explain_gpt(weights, x.view, options, args.tokens);
+        } else if constexpr (std::is_same_v<W, DetectorWeights>) {
+          return explain_detector(weights, x.view, options);
+        } else if constexpr (std::is_same_v<W, PsaBlockWeights>) {
+          return explain_psa_block(weights, x.view, options);
+        } else {
+          return explain_c2psa(weights, x.view, options);
+        }
+      },
+      loaded.weights);
+}
+
+Explanation explain_matrices(const ExplainArguments& args) {
+  if (args.query.empty() || args.key.empty() || args.value.empty()) {
+    throw UsageError("--query, --key and --value go together");
+  }
+  const auto load = [&](std::string_view flag, const std::string& argument) {
+    FileTensor tensor = load_tensor(flag, argument);
+    const int rank = tensor.view.rank();
+    if (rank < 2 || rank > 4) {
+      throw Error(ErrorKind::value, "explain", flag, "2, 3 or 4 dimensions (see --layout)",
+                  to_string(tensor.view.shape()));
+    }
+    tensor.view = Layout(args.layout, rank).to_bhtd(tensor.view);
+    return tensor;
+  };
+  const FileTensor q = load("--query", args.query), k = load("--key", args.key);
+  const FileTensor v = load("--value", args.value);
+  return explain_attention(q.view, k.view, v.view, args.attention.load().options, args.tokens);
+}
+
+Explanation make_explanation(const ExplainArguments& args) {
+  const int sources = !args.example.empty() + args.block.given() + args.has_tensors();
+  if (sources != 1) {
+    throw UsageError(fmt::format(
+        "give one of: an EXAMPLE ({}), --block with --weights and --input, or --query, --key and "
+        "--value",
+        fmt::join(example_names(), ", ")));
+  }
+  if (!args.example.empty()) return explain_example(args.example);
+  return args.block.given() ? explain_block(args) : explain_matrices(args);
+}
+
+// --lang, or what the environment asks for.
+Language language_for(const ExplainArguments& args) {
+  if (!args.language.empty()) return *language_of(args.language);
+  for (const char* name : {"LC_ALL", "LC_MESSAGES", "LANG"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr && *value != '\0') return language_of(value).value_or(Language::en);
+  }
+  return Language::en;
+}
+
+WriteOptions write_options(const ExplainArguments& args, const Explanation& explanation,
+                           const Context& context) {
+  WriteOptions options;
+  options.language = language_for(args);
+  options.selection.batch = args.batch;
+  options.selection.head = args.head;
+  if (!args.rows.empty()) options.selection.rows = parse_range(args.rows, "--rows");
+  if (!args.cols.empty()) options.selection.cols = parse_range(args.cols, "--cols");
+  options.selection.full = args.full;
+  options.digits = args.digits;
+  options.color = args.color == "always" || (args.color == "auto" && context.color);
+  for (const std::string& entry : args.expand) {
+    options.expanded.push_back(parse_entry(entry, explanation, options.selection));
+  }
+  return options;
+}
+
+void explain(const ExplainArguments& args, Context& context) {
+  const Explanation explanation = make_explanation(args);
+  const WriteOptions options = write_options(args, explanation, context);
+  if (args.format == "markdown") {
+    context.out << write_markdown(explanation, options);
+  } else if (args.format == "json") {
+    context.out << write_json(explanation, options);
+  } else if (args.format == "csv") {
+    context.out << write_csv(explanation, options);
+  } else {
+    context.out << write_text(explanation, options);
+  }
+}
+
+void add_source_options(CLI::App& command, ExplainArguments& args) {
+  command
+      .add_option("EXAMPLE", args.example,
+                  fmt::format("a worked example: {}", fmt::join(example_names(), ", ")))
+      ->check(CLI::IsMember(example_names()));
+  args.block.add_to(command, false);
+  command.add_option("--input", args.input, "the block's input: [B, T, width] or [B, C, H, W]")
+      ->type_name("FILE");
+  command.add_option("--memory", args.memory, "transformer: what cross-attention reads")
+      ->type_name("FILE");
+  for (const auto& [flag, target] :
+       {std::pair{"--query", &args.query}, std::pair{"--key", &args.key},
+        std::pair{"--value", &args.value}}) {
+    command
+        .add_option(flag, *target, "bare attention on your own matrices: [T, D] to [B, H, T, D]")
+        ->type_name("FILE");
+  }
+  command.add_option("--layout", args.layout, "order of the axes of --query, --key and --value")
+      ->check(CLI::IsMember({"bhtd", "bthd", "bhdt"}))
+      ->capture_default_str();
+  command.add_option("--tokens", args.tokens, "names of the tokens, for rows and columns")
+      ->delimiter(',');
+  args.attention.add_to(command);
+}
+
+void add_display_options(CLI::App& command, ExplainArguments& args) {
+  command.add_option("--format", args.format, "how to write it")
+      ->check(CLI::IsMember({"text", "markdown", "json", "csv"}))
+      ->capture_default_str();
+  command.add_option("--lang", args.language, "language of the words (default: the environment's)")
+      ->check(CLI::IsMember({"en", "vi", "ko", "zh"}));
+  command.add_option("--batch", args.batch, "show this batch entry");
+  command.add_option("--head", args.head, "show this head");
+  command.add_option("--rows", args.rows, "show these rows: 3, 2:5, :5, 2: or all");
+  command.add_option("--cols", args.cols, "show these columns");
+  command.add_flag("--full", args.full, "show everything, however large");
+  command.add_option(
+      "--expand", args.expand,
+      "write an entry out as its sum of products: query[0,1] (row, column as printed)");
+  command.add_option("--digits", args.digits, "digits behind the point")
+      ->check(CLI::Range(0, 17))
+      ->capture_default_str();
+  command.add_option("--color", args.color, "colour and heat maps")
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void add_explain_command(CLI::App& app, Context& context) {
+  auto args = std::make_shared<ExplainArguments>();
+  CLI::App* command =
+      app.add_subcommand("explain", "shows attention step by step, with every number");
+  add_source_options(*command, *args);
+  add_display_options(*command, *args);
+  command->footer(
+      examples({
+          "qkv explain pixels",
+          "qkv explain journey --lang vi",
+          "qkv explain transformer --batch 3 --head 2 --rows 0:4 --cols 0:6",
+          "qkv explain pixels --expand 'query[0,1]' --expand 'weights[2,3]'",
+          "qkv explain --block vit --weights w.safetensors --input x.npy --heads 12 --format json",
+          "qkv explain --query q.npy --key k.npy --value v.npy --causal top_left",
+      }) +
+      "\n" + std::string(kTensorHelp));
+  command->callback([args, &context] { explain(*args, context); });
+}
+
+}  // namespace qkv::cli
