@@ -260,9 +260,9 @@ class ExplainWriters : public ::testing::TestWithParam<std::tuple<std::string, L
 INSTANTIATE_TEST_SUITE_P(All, ExplainWriters,
                          ::testing::Combine(::testing::ValuesIn(example_names()),
                                             ::testing::ValuesIn(kLanguages)),
-                         [](const auto& info) {
-                           return std::get<0>(info.param) + "_" +
-                                  std::string(code_of(std::get<1>(info.param)));
+                         [](const auto& test) {
+                           return std::get<0>(test.param) + "_" +
+                                  std::string(code_of(std::get<1>(test.param)));
                          });
 
 TEST_P(ExplainWriters, TextIsComplete) {
