@@ -25,7 +25,8 @@ endif()
 add_executable(qkv_tests ${test_sources} ${cross_cutting_tests} ${cli_tests})
 set_target_properties(qkv_tests PROPERTIES CXX_EXTENSIONS OFF)
 target_include_directories(qkv_tests PRIVATE .)
-target_link_libraries(qkv_tests PRIVATE qkv_objects qkv_library_options qkv_warnings GTest::gmock_main)
+target_link_libraries(qkv_tests PRIVATE
+  qkv_objects qkv_library_options qkv_test_options qkv_warnings GTest::gmock_main)
 if(QKV_BUILD_CLI)
   target_sources(qkv_tests PRIVATE $<TARGET_OBJECTS:qkv_cli_objects>)
   target_link_libraries(qkv_tests PRIVATE qkv_cli_headers)
@@ -42,7 +43,7 @@ add_executable(qkv_layering EXCLUDE_FROM_ALL tests/layering_test.cc)
 set_target_properties(qkv_layering PROPERTIES CXX_EXTENSIONS OFF)
 target_compile_features(qkv_layering PRIVATE cxx_std_20)
 target_compile_definitions(qkv_layering PRIVATE QKV_SOURCE_DIR="${CMAKE_CURRENT_SOURCE_DIR}")
-target_link_libraries(qkv_layering PRIVATE qkv_warnings GTest::gmock_main)
+target_link_libraries(qkv_layering PRIVATE qkv_test_options qkv_warnings GTest::gmock_main)
 
 # Each public header compiles alone, with nothing but include/ in sight.
 file(GLOB public_headers CONFIGURE_DEPENDS RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}/include" include/qkv/*.h)
