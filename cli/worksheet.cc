@@ -5,14 +5,14 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <iostream>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "cli/command.h"
 #include "cli/suggest.h"
@@ -47,6 +47,23 @@ std::uint64_t parse_seed(const std::string& text) {
 // A short one, to be read off the sheet and typed again.
 std::uint64_t fresh_seed() { return std::random_device()() % 1'000'000; }
 
+// What is wrong with a name, or nothing.
+std::string fault_of_example(const std::string& name) {
+  const auto among = [&](const std::vector<std::string>& names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  const std::vector<std::string>& small = worksheet::worksheet_examples();
+  if (among(small)) return "";
+  if (among(example_names())) {
+    return fmt::format("'{}' is too large to do by hand; choose one of {}", name,
+                       fmt::join(small, ", "));
+  }
+  const std::string suggestion = did_you_mean(name, small);
+  return suggestion.empty()
+             ? fmt::format("unknown example '{}'; choose one of {}", name, fmt::join(small, ", "))
+             : fmt::format("unknown example '{}'{}", name, suggestion);
+}
+
 void check_usage(const CLI::App& command, const WorksheetArguments& args) {
   if (args.random && !args.example.empty()) {
     throw UsageError(
@@ -61,12 +78,6 @@ void check_usage(const CLI::App& command, const WorksheetArguments& args) {
     if (!args.random && command.count(name) > 0) {
       throw UsageError(fmt::format("worksheet: {} is for --random", name));
     }
-  }
-  const std::vector<std::string>& all = example_names();
-  if (!args.random && std::find(all.begin(), all.end(), args.example) == all.end()) {
-    throw UsageError(fmt::format("worksheet: unknown example '{}'{}; there are {}", args.example,
-                                 did_you_mean(args.example, worksheet::worksheet_examples()),
-                                 fmt::join(worksheet::worksheet_examples(), ", ")));
   }
 }
 
@@ -123,8 +134,9 @@ void add_worksheet_command(CLI::App& app, Context& context) {
   auto args = std::make_shared<WorksheetArguments>();
   CLI::App* command =
       app.add_subcommand("worksheet", "the steps of an example with blanks, and an answer key");
-  command->add_option("EXAMPLE", args->example,
-                      fmt::format("one of {}", fmt::join(worksheet::worksheet_examples(), ", ")));
+  command->add_option("EXAMPLE", args->example, "a worked example")
+      ->check(fault_of_example, "", "")                         // words the fault
+      ->check(CLI::IsMember(worksheet::worksheet_examples()));  // for help and completion
   command->add_flag("--random", args->random, "an exercise on small integers instead");
   command->add_option("--seed", args->seed, "which exercise; without it, another one each time")
       ->type_name("N");

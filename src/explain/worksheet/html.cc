@@ -29,6 +29,7 @@ p { margin: .3rem 0; }
 .who span + span { flex: 1; }
 .side-by-side { display: flex; flex-wrap: wrap; gap: 0 2rem; }
 .side-by-side .part { flex: 1 1 19rem; }
+.side-by-side .several { flex-basis: 100%; }
 .part { margin: 1.1rem 0; break-inside: avoid; }
 .formula, .hint code { font-family: "Cambria Math", "STIX Two Math", "DejaVu Serif", serif; }
 .formula { font-size: 1.05em; }
@@ -136,7 +137,7 @@ class Writer {
   }
 
   void write_part(const Part& part, int step, bool answers) {
-    add("<section class=\"part\">\n<h3>");
+    add("<section class=\"part{}\">\n<h3>", part.grids.size() > 2 ? " several" : "");
     if (step > 0) add("<span class=\"step\">{}</span>", step);
     add("{}</h3>\n<p><span class=\"formula\">{}</span><span class=\"shape\">{} {}</span></p>\n",
         escape_xml(words_.title(part)), mathematics(part.formula), escape_xml(words_("shape")),

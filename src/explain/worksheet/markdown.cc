@@ -95,7 +95,8 @@ class Writer {
     }
     out_ += header + "\n" + rule + "\n";
     for (std::size_t r = 0; r < grid.rows.size(); ++r) {
-      out_ += fmt::format("| **{}** |", escape(grid.rows[r]));
+      const std::string& label = grid.rows[r];
+      out_ += label.empty() ? "| |" : fmt::format("| **{}** |", escape(label));
       for (std::size_t c = 0; c < grid.cols.size(); ++c) {
         const Entry& entry = grid.at(r, c);
         const bool blank = !answers && entry.kind != Entry::Kind::given;

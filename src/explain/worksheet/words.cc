@@ -76,8 +76,7 @@ std::string Words::advice(const Worksheet& sheet, const Part& part) const {
 std::string entry_name(const Worksheet& sheet, const Place& place, const Words& words) {
   const Part& part = sheet.parts[place.part];
   const Grid& grid = part.grids[place.grid];
-  // A table of one row whose columns have names: the name says it all.
-  if (part.col_names && !part.row_names && grid.rows.size() == 1) return grid.cols[place.col];
+  if (part.is_list()) return grid.cols[place.col];
   const std::string head =
       grid.caption.empty() ? "" : fmt::format("[{}]", words.caption(part, grid));
   return fmt::format("{}{}[{}, {}]", part.symbol, head, grid.rows[place.row], grid.cols[place.col]);

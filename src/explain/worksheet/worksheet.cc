@@ -52,8 +52,9 @@ double rounded_up(double tolerance) {
 // Detectors show no weights of their depthwise convolution. A pixel with all its neighbours has
 // them as factors, in order.
 void add_depthwise_weights(Explanation& e) {
-  const Step* pe = e.find("pe");
-  if (pe == nullptr || e.find("w_pe") != nullptr) return;
+  const auto pe =
+      std::find_if(e.steps.begin(), e.steps.end(), [](const Step& s) { return s.name == "pe"; });
+  if (pe == e.steps.end() || e.find("w_pe") != nullptr) return;
   const std::int64_t C = pe->value->dim(1);
   Tensor weights(DType::f64, {C, 3, 3});
   for (std::int64_t c = 0; c < C; ++c) {
@@ -68,7 +69,7 @@ void add_depthwise_weights(Explanation& e) {
   step.formula = "Wpe";
   step.axes = {"C", "3", "3"};
   step.value = std::make_shared<const Tensor>(std::move(weights));
-  e.steps.insert(e.steps.begin(), std::move(step));
+  e.steps.insert(pe, std::move(step));
 }
 
 class Builder {
@@ -120,6 +121,10 @@ class Builder {
     do {
       add_grid(part, step, page, lead);
     } while (advance(lead, step));
+    if (part.is_list()) {  // its columns say it all
+      part.symbol.clear();
+      part.grids.front().rows.front().clear();
+    }
     if (recipe) fill(part, step, page, recipe);
     if (recipe && looks_like_its_source(part, step)) return;
     round(part);
@@ -279,6 +284,10 @@ std::size_t blanks_of(const Grid& grid) {
 }
 
 }  // namespace
+
+bool Part::is_list() const {
+  return col_names && !row_names && grids.size() == 1 && grids.front().rows.size() == 1;
+}
 
 std::size_t Part::blanks() const {
   std::size_t count = 0;

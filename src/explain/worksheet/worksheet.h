@@ -64,6 +64,7 @@ struct Part {
   std::optional<Place> hint;    // the entry to write out
   std::vector<Remark> remarks;  // for the key: they may tell the answer
 
+  bool is_list() const;  // one row of named numbers, rather than a matrix
   std::size_t blanks() const;
 };
 

@@ -188,10 +188,10 @@ class ExerciseSheet : Sheet {
     }
     if (rows.hint == 0) return;
     // Cells rather than numbers: the hint stays right when what is given is changed.
-    xml_.paragraph({rows.hint, 1}, layout_.last_col, Style::hint,
-                   fmt::format("{}: {}  =  {} ← ={}", words_("xlsx.hint"),
-                               entry_name(sheet_, *part.hint, words_), layout_.name(*part.hint),
-                               formula_of(sheet_.at(*part.hint))));
+    xml_.paragraph(
+        {rows.hint, 1}, layout_.last_col, Style::hint,
+        fmt::format("{}: {} ({})  ={}", words_("xlsx.hint"), entry_name(sheet_, *part.hint, words_),
+                    layout_.name(*part.hint), formula_of(sheet_.at(*part.hint))));
   }
 
   void write_entry(const Place& p, const Entry& entry) {
