@@ -206,7 +206,7 @@ void write_archive(io::FileWriter& out, const std::vector<NamedTensor>& tensors,
   if (zip_close(archive.get()) != 0) {
     throw_failure(failure, out.name(), zip_get_error(archive.get()));
   }
-  archive.release();  // zip_close has freed it
+  static_cast<void>(archive.release());  // zip_close has freed it
 }
 
 void check_names(const std::vector<NamedTensor>& tensors, std::string_view where) {

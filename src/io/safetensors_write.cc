@@ -69,8 +69,9 @@ std::string header_for(const std::vector<const NamedTensor*>& tensors,
     const auto bytes =
         io::checked_product(view.shape(), static_cast<std::int64_t>(size_of(view.dtype())));
     const auto end = bytes ? checked_add(offset, *bytes) : bytes;
-    if (!end)
+    if (!end) {
       refuse(where, in_quotes(tensor->name), "fewer than 2^63 bytes", to_string(view.shape()));
+    }
     text += fmt::format(R"({}:{{"dtype":"{}","shape":{},"data_offsets":[{},{}]}},)",
                         json_string(tensor->name), io::safetensors_type(view.dtype()).name,
                         to_string(view.shape()), offset, *end);
@@ -97,6 +98,7 @@ void save_safetensors(const std::filesystem::path& path, const std::vector<Named
     check_text(value, fmt::format("metadata {}", in_quotes(key)), where);
   }
   std::vector<const NamedTensor*> order;
+  order.reserve(tensors.size());
   for (const NamedTensor& tensor : tensors) order.push_back(&tensor);
   std::stable_sort(order.begin(), order.end(), [](const NamedTensor* a, const NamedTensor* b) {
     return size_of(a->view.dtype()) > size_of(b->view.dtype());

@@ -13,8 +13,7 @@ namespace {
 constexpr std::uint32_t kLocalMagic = 0x04034b50, kCentralMagic = 0x02014b50;
 constexpr std::uint32_t kEndMagic = 0x06054b50, kEnd64Magic = 0x06064b50;
 constexpr std::uint32_t kLocator64Magic = 0x07064b50, kDescriptorMagic = 0x08074b50;
-constexpr std::uint64_t kLocalSize = 30, kCentralSize = 46, kEndSize = 22;
-constexpr std::uint64_t kEnd64Size = 56, kLocator64Size = 20;
+constexpr std::uint64_t kEndSize = 22, kEnd64Size = 56, kLocator64Size = 20;
 
 constexpr std::uint16_t kEncrypted = 1u << 0, kDescriptorFollows = 1u << 3;
 constexpr std::uint16_t kStrongEncryption = 1u << 6, kMaskedHeader = 1u << 13;
