@@ -12,7 +12,7 @@ SOURCES = $(shell git ls-files --cached --others --exclude-standard '*.h' '*.cc'
 
 .PHONY: help
 help:
-	@echo 'make run      build, and run the example of the four pixels'
+	@echo 'make run      build, and see attention on four pixels, number by number'
 	@echo 'make test     build, and run all tests'
 	@echo 'make build    leave the program at build/qkv'
 	@echo 'make bench    build, and run the benchmarks'
@@ -23,8 +23,7 @@ help:
 
 .PHONY: run test build bench
 run: build
-	@cmake --build --preset $(PRESET) --target example_pixels
-	@$(TREE)/examples/pixels
+	@build/qkv explain pixels --hints
 
 build:
 	@scripts/install-deps build $(CROSS)

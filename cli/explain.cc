@@ -31,7 +31,7 @@ struct ExplainArguments {
   std::string format = "text", language, color = "auto", rows, cols;
   std::vector<std::string> expand, tokens;
   std::optional<std::int64_t> batch, head;
-  bool full = false;
+  bool full = false, hints = false;
   int digits = 4;
 
   bool has_tensors() const { return !query.empty() || !key.empty() || !value.empty(); }
@@ -129,6 +129,19 @@ WriteOptions write_options(const ExplainArguments& args, const Explanation& expl
   return options;
 }
 
+// Three lines for someone who has just seen their first example.
+void print_hints(const ExplainArguments& args, Language language, Context& context) {
+  const std::string example = args.example.empty() ? "pixels" : args.example;
+  const std::pair<std::string, std::string_view> hints[] = {
+      {fmt::format("qkv explain {} --lang vi|ko|zh", example), "writer.next.language"},
+      {fmt::format("qkv explain {} --expand 'weights[2,1]'", example), "writer.next.expand"},
+      {"qkv explain --query q.npy --key k.npy --value v.npy", "writer.next.own"}};
+  context.out << '\n' << message(language, "writer.next") << '\n';
+  for (const auto& [command, key] : hints) {
+    context.out << fmt::format("  build/{:<52} {}\n", command, message(language, key));
+  }
+}
+
 void explain(const ExplainArguments& args, Context& context) {
   const Explanation explanation = make_explanation(args);
   const WriteOptions options = write_options(args, explanation, context);
@@ -141,6 +154,7 @@ void explain(const ExplainArguments& args, Context& context) {
   } else {
     context.out << write_text(explanation, options);
   }
+  if (args.hints) print_hints(args, options.language, context);
 }
 
 void add_source_options(CLI::App& command, ExplainArguments& args) {
@@ -178,6 +192,7 @@ void add_display_options(CLI::App& command, ExplainArguments& args) {
   command.add_option("--head", args.head, "show this head");
   command.add_option("--rows", args.rows, "show these rows: 3, 2:5, :5, 2: or all");
   command.add_option("--cols", args.cols, "show these columns");
+  command.add_flag("--hints", args.hints)->group("");  // for `make run`; not listed
   command.add_flag("--full", args.full, "show everything, however large");
   command.add_option(
       "--expand", args.expand,

@@ -34,6 +34,7 @@ Step table(std::string name, std::string formula, Tensor value, std::vector<std:
   step.formula = std::move(formula);
   step.value = share(std::move(value));
   step.axes = std::move(axes);
+  step.table = true;
   return step;
 }
 

@@ -89,7 +89,7 @@ TEST(ExplainExamples, ScalingSettlesExplodeAgainstVanish) {
   const TensorView t = example("scaling").find("sizes")->value->view();
   EXPECT_NEAR(t.at({5, 1}), 32, 3.2);  // scores grow as √1024
   EXPECT_NEAR(t.at({5, 4}), 1, 0.1);   // and not, when scaled
-  EXPECT_GT(t.at({5, 2}), 0.97);       // saturated
+  EXPECT_GT(t.at({5, 2}), 0.95);       // saturated
   EXPECT_LT(t.at({5, 3}), 0.05);       // gradient gone
   EXPECT_GT(t.at({5, 6}), 0.5);        // kept
 }

@@ -48,6 +48,7 @@ struct Step {
   std::vector<std::string> axes;  // what each dimension of value counts: {"B", "heads", "T", "d_k"}
   std::vector<std::string> rows, cols;  // labels of the last two dimensions; empty: indices
   bool shares = false;                  // rows are shares of 1: worth a heat map
+  bool table = false;                   // each column is a quantity of its own
   // Dimensions are (…, width, token): people read a token a row, so text is printed transposed.
   bool tokens_last = false;
   std::function<Expansion(const Dims& index)> expand;  // index of an entry of value; may be empty

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "explain/writers/writer.h"
@@ -138,14 +139,20 @@ PageView view_page(const Step& step, const Selection& selection) {
     lead.push_back(range.begin);
   }
   for (;;) {
-    Matrix matrix{lead, {}, true};
+    Matrix matrix{
+        lead, {}, std::vector<bool>(static_cast<std::size_t>(view.part.cols.size()), true)};
     for (std::int64_t r = view.part.rows.begin; r < view.part.rows.end; ++r) {
       auto& row = matrix.values.emplace_back();
       for (std::int64_t c = view.part.cols.begin; c < view.part.cols.end; ++c) {
         const double v = step.value->view().at(view.page.index(lead, r, c));
         row.push_back(v);
-        matrix.whole = matrix.whole && (!std::isfinite(v) || v == std::trunc(v));
+        if (std::isfinite(v) && v != std::trunc(v)) matrix.whole[row.size() - 1] = false;
       }
+    }
+    // Unless the columns are different things, they look alike.
+    if (!step.table &&
+        std::find(matrix.whole.begin(), matrix.whole.end(), false) != matrix.whole.end()) {
+      matrix.whole.assign(matrix.whole.size(), false);
     }
     view.matrices.push_back(std::move(matrix));
     int axis = static_cast<int>(lead.size()) - 1;  // counts up like an odometer

@@ -29,7 +29,9 @@ void table(std::string& out, const PageView& view, const Matrix& m, int digits) 
   for (std::size_t r = 0; r < m.values.size(); ++r) {
     out += fmt::format(
         "| {} |", escape(view.page.row_label(view.part.rows.begin + static_cast<std::int64_t>(r))));
-    for (double v : m.values[r]) out += fmt::format(" {} |", format_number(v, digits, m.whole));
+    for (std::size_t c = 0; c < m.values[r].size(); ++c) {
+      out += fmt::format(" {} |", format_number(m.values[r][c], digits, m.whole[c]));
+    }
     out += view.cut_cols ? " … |\n" : "\n";
   }
   if (view.cut_rows) {

@@ -105,7 +105,7 @@ class TextWriter {
     std::vector<std::vector<std::string>> cells;
     for (const auto& row : m.values) {
       auto& out = cells.emplace_back();
-      for (double v : row) out.push_back(format_number(v, o_.digits, m.whole));
+      for (double v : row) out.push_back(format_number(v, o_.digits, m.whole[out.size()]));
     }
     const bool heads = !s.cols.empty() || view.page.turned() || view.cut_cols;
     std::vector<std::size_t> widths(static_cast<std::size_t>(view.part.cols.size()), 1);

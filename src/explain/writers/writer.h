@@ -61,7 +61,7 @@ std::vector<Dims> entries_of(const Explanation& explanation, const Step& step,
 struct Matrix {
   std::vector<std::int64_t> lead;
   std::vector<std::vector<double>> values;  // [rows shown][columns shown]
-  bool whole = true;                        // every value is a whole number
+  std::vector<bool> whole;                  // per column: all of its numbers are whole
 };
 struct PageView {
   Page page;
