@@ -1,25 +1,185 @@
-#include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/cpu.h"
 #include "cli/command.h"
+#include "cli/text.h"
+#include "io/report.h"
+#include "qkv/npy.h"
+#include "qkv/npz.h"
+#include "qkv/safetensors.h"
+#include "qkv/threads.h"
 #include "qkv/version.h"
 
 namespace qkv::cli {
 namespace {
 
-void print_build(std::ostream& out) {
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kThreads = QKV_THREADS_OPENMP ? "OpenMP" : "std::thread";
+
+std::string feature_names(bool present) {
+  std::string names;
+  for (const CpuFeature& feature : cpu_info().features) {
+    if (feature.present == present)
+      names += fmt::format("{}{}", names.empty() ? "" : " ", feature.name);
+  }
+  return names.empty() ? "none" : names;
+}
+
+void print_machine(std::ostream& out) {
+  const CpuInfo& cpu = cpu_info();
+  const auto row = [&](std::string_view key, std::string_view value) {
+    out << fmt::format("{:<10}{}\n", key, value);
+  };
   out << "qkv " << version() << '\n';
-#if QKV_THREADS_OPENMP
-  out << "threads: OpenMP\n";
-#else
-  out << "threads: std::thread\n";
-#endif
+  row("cpu", fmt::format("{} ({})", cpu.model.empty() ? "unknown" : printable(cpu.model),
+                         cpu.architecture));
+  row("has", feature_names(true));
+  row("has not", feature_names(false));
+  std::string caches;
+  for (const CpuCache& cache : cpu.caches) {
+    caches += fmt::format("{}{} {}", caches.empty() ? "" : ", ", cache.name,
+                          human_bytes(static_cast<double>(cache.bytes)));
+  }
+  if (!caches.empty()) row("caches", caches);
+  row("threads", fmt::format("{} ({})", num_threads(), kThreads));
+  row("kernels", "reference");
+  row("npz", npz_supported() ? "yes" : "no (built without libzip)");
+}
+
+Json machine_json() {
+  const CpuInfo& cpu = cpu_info();
+  Json features = Json::object(), caches = Json::object();
+  for (const CpuFeature& feature : cpu.features)
+    features[std::string(feature.name)] = feature.present;
+  for (const CpuCache& cache : cpu.caches) caches[std::string(cache.name)] = cache.bytes;
+  return {{"version", version()},
+          {"cpu",
+           {{"model", cpu.model},
+            {"architecture", cpu.architecture},
+            {"features", features},
+            {"caches", caches}}},
+          {"threads", {{"count", num_threads()}, {"kind", kThreads}}},
+          {"kernels", "reference"},
+          {"npz", npz_supported()}};
+}
+
+// What a file says about one of its tensors.
+struct Row {
+  std::string name, dtype;
+  Dims shape;
+};
+
+struct FileRows {
+  std::string format;
+  std::vector<Row> rows;
+  std::map<std::string, std::string> metadata;
+};
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return out;
+}
+
+FileRows read_rows(const std::filesystem::path& path) {
+  const auto row = [](const std::string& name, const TensorView& view) {
+    return Row{name, std::string(name_of(view.dtype())), view.shape()};
+  };
+  const std::string extension = path.extension().string();
+  FileRows found{extension.empty() ? "" : extension.substr(1), {}, {}};
+  if (extension == ".npy") {
+    found.rows.push_back(row("", load_npy(path).view));
+  } else if (extension == ".npz") {
+    const NpzFile file(path);
+    for (const std::string& name : file.names())
+      found.rows.push_back(row(name, file.read(name).view));
+  } else if (extension == ".safetensors") {
+    const SafetensorsFile file(path);
+    for (const std::string& name : file.names()) {
+      found.rows.push_back({name, lower(file.dtype_name(name)), file.shape(name)});
+    }
+    found.metadata = file.metadata();
+  } else {
+    throw UsageError(fmt::format("info: expected a file .npy, .npz or .safetensors, found {}",
+                                 io::in_quotes(path.string())));
+  }
+  return found;
+}
+
+void print_file(const FileRows& file, std::ostream& out) {
+  std::size_t name_width = 0, dtype_width = 0;
+  for (const Row& row : file.rows) {
+    name_width = std::max(name_width, printable(row.name).size());
+    dtype_width = std::max(dtype_width, row.dtype.size());
+  }
+  if (name_width > 0) name_width += 2;
+  std::int64_t elements = 0;
+  for (const Row& row : file.rows) {
+    elements += element_count(row.shape);
+    out << fmt::format("{:<{}}{:<{}}{}\n", printable(row.name), name_width, row.dtype,
+                       dtype_width + 2, to_string(row.shape));
+  }
+  for (const auto& [key, value] : file.metadata) {
+    out << fmt::format("metadata {}: {}\n", printable(key), printable(value));
+  }
+  if (file.format != "npy") {
+    out << fmt::format("{} tensor{}, {} elements\n", file.rows.size(),
+                       file.rows.size() == 1 ? "" : "s", elements);
+  }
+}
+
+Json file_json(const FileRows& file, const std::string& path) {
+  Json tensors = Json::array();
+  for (const Row& row : file.rows) {
+    Json tensor = Json::object();
+    if (file.format != "npy") tensor["name"] = row.name;
+    tensor["dtype"] = row.dtype;
+    tensor["shape"] = std::vector(row.shape.begin(), row.shape.end());
+    tensors.push_back(std::move(tensor));
+  }
+  Json object = {{"file", path}, {"format", file.format}, {"tensors", tensors}};
+  if (!file.metadata.empty()) object["metadata"] = file.metadata;
+  return object;
 }
 
 }  // namespace
 
 void add_info_command(CLI::App& app, Context& context) {
-  app.add_subcommand("info", "what this build is, and what it can do on this machine")
-      ->callback([&context] { print_build(context.out); });
+  struct Arguments {
+    std::string file;
+    bool json = false;
+  };
+  auto args = std::make_shared<Arguments>();
+  CLI::App* command =
+      app.add_subcommand("info", "version, CPU and threads; or the tensors of a file");
+  command->add_option("FILE", args->file, "a .npy, .npz or .safetensors file")->type_name("FILE");
+  command->add_flag("--json", args->json, "the same for machines");
+  command->footer(examples({"qkv info", "qkv info model.safetensors", "qkv info --json x.npz"}));
+  command->callback([args, &context] {
+    if (args->file.empty()) {
+      if (args->json) {
+        context.out << to_json_text(machine_json()) << '\n';
+      } else {
+        print_machine(context.out);
+      }
+      return;
+    }
+    const FileRows file = read_rows(args->file);
+    if (args->json) {
+      context.out << to_json_text(file_json(file, args->file)) << '\n';
+    } else {
+      print_file(file, context.out);
+    }
+  });
 }
 
 }  // namespace qkv::cli

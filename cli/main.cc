@@ -9,6 +9,7 @@
 
 #include "cli/output.h"
 #include "cli/program.h"
+#include "cli/signals.h"
 
 namespace {
 
@@ -31,6 +32,7 @@ Status with_output(Status status, int error) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  qkv::cli::clean_up_on_signals();
   qkv::cli::DescriptorBuffer buffer(STDOUT_FILENO);
   std::ostream out(&buffer);
   qkv::cli::Context context{.out = out, .err = std::cerr};

@@ -105,7 +105,12 @@ std::shared_ptr<CLI::App> make_program(Context& context) {
   auto app = std::make_shared<CLI::App>("Exact attention on a CPU, that shows its work.", "qkv");
   app->set_version_flag("--version", std::string("qkv ") + version());
   app->require_subcommand(1);
+  add_explain_command(*app, context);
+  add_worksheet_command(*app, context);
+  add_run_command(*app, context);
+  add_attention_command(*app, context);
   add_info_command(*app, context);
+  add_completion_command(*app, context);
   app->footer(kFooter);  // last: subcommands would inherit it
   return app;
 }

@@ -57,6 +57,11 @@ add_library(qkv_header_checks OBJECT ${header_checks})
 set_target_properties(qkv_header_checks PROPERTIES CXX_EXTENSIONS OFF)
 target_link_libraries(qkv_header_checks PRIVATE qkv::qkv qkv_warnings)
 
+# The program as a shell sees it. (Emulated, it would have the emulator's signals.)
+if(QKV_BUILD_CLI AND NOT CMAKE_CROSSCOMPILING)
+  add_test(NAME cli COMMAND bash "${CMAKE_CURRENT_SOURCE_DIR}/tests/cli/run" $<TARGET_FILE:qkv_cli>)
+endif()
+
 foreach(source IN LISTS example_sources)
   cmake_path(GET source STEM name)
   add_test(NAME example.${name} COMMAND example_${name})

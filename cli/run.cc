@@ -1,0 +1,85 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "cli/attention_flags.h"
+#include "cli/block_flags.h"
+#include "cli/command.h"
+#include "cli/progress.h"
+#include "cli/summary.h"
+#include "cli/tensor_argument.h"
+#include "models/block_file.h"
+
+namespace qkv::cli {
+namespace {
+
+struct RunArguments {
+  BlockFlags block;
+  std::string input, memory, output;
+  AttentionFlags flags;
+  bool json = false;
+};
+
+Status run(const RunArguments& args, Context& context) {
+  const Loaded<BlockWeights> block = args.block.load();
+  const BlockInput x = load_block_input("--input", args.input, block.weights);
+  const BlockInput memory =
+      args.memory.empty() ? BlockInput{} : load_block_input("--memory", args.memory, block.weights);
+  const AttentionFlags::Options attention = args.flags.load();
+  BlockOptions options;
+  options.attention = attention.options;
+  options.threads = attention.options.threads;
+
+  const OutputFile file("--output", args.output, x.view.dtype());
+  Tensor out(x.view.dtype(), block_output_shape(block.weights, x.view.shape()));
+  const Stopwatch watch;
+  {
+    const Progress progress(context, args.block.name());
+    block_forward(block.weights, x.view, memory.view, out, options);
+  }
+  const double milliseconds = watch.milliseconds();
+  const TensorView result = x.has_batch ? out.view() : out.view().select(0, 0);
+  file.save("output", result);
+  Summary summary(file, result, milliseconds);
+  summary.add("block", args.block.name());
+  if (!block.prefix.empty()) summary.add("place", block.prefix);
+  summary.add("heads", block_heads(block.weights));
+  summary.print(args.json, context);
+  return Status::ok;
+}
+
+}  // namespace
+
+void add_run_command(CLI::App& app, Context& context) {
+  auto args = std::make_shared<RunArguments>();
+  CLI::App* command =
+      app.add_subcommand("run", "an attention block with weights from a checkpoint");
+  args->block.add_to(*command);
+  command->add_option("--input", args->input, "tokens [B, T, width], or images [B, C, H, W]")
+      ->required()
+      ->type_name("FILE");
+  command
+      ->add_option("--memory", args->memory, "transformer: what the tokens attend to, [B, Tk, …]")
+      ->type_name("FILE");
+  command->add_option("--output", args->output, "the block's result, of the input's dtype and rank")
+      ->required()
+      ->type_name("FILE");
+  command->add_flag("--json", args->json, "a summary for machines");
+  args->flags.add_to(*command);
+  command->footer(
+      examples({"qkv run --block gpt --weights model.safetensors --heads 12 \\",
+                "    --weights-prefix h.0.attn --input x.npy --output y.npy",
+                "qkv run --block vit --weights vit.safetensors --heads 12 \\",
+                "    --weights-prefix blocks.0.attn --input x.npy --output y.npy",
+                "qkv run --block c2psa --weights yolo11n.safetensors --input p5.npy --output y.npy",
+                "qkv run --block transformer --weights mha.safetensors --heads 8 \\",
+                "    --input x.npy --memory m.npy --output y.npy"}) +
+      "\n" + std::string(kTensorHelp) +
+      "\nAn input without a batch, [T, width] or [C, H, W], is fine; the output then has none.\n"
+      "Names of PyTorch, timm, Hugging Face, Ultralytics and GPT-2 are known. Where a file has\n"
+      "several such blocks, --weights-prefix says which; an error lists them.\n");
+  command->callback([args, &context] { context.status = run(*args, context); });
+}
+
+}  // namespace qkv::cli

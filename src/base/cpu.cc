@@ -1,0 +1,165 @@
+#include "base/cpu.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fstream>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+#if defined(__unix__)
+#include <unistd.h>
+#endif
+
+namespace qkv {
+namespace {
+
+#if defined(__x86_64__)
+
+constexpr std::string_view kArchitecture = "x86-64";
+
+// Not in every compiler's list for __builtin_cpu_supports: AMX. It needs the operating system's
+// consent (XCR0 bits 17 and 18) as the other ones do, which the builtin checks for them.
+bool amx_bit(unsigned bit) {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kOsXsave = 1u << 27;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & kOsXsave) == 0) return false;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d >> bit & 1u) == 0) return false;
+  unsigned low = 0, high = 0;
+  __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  constexpr unsigned kTiles = 3u << 17;
+  return (low & kTiles) == kTiles;
+}
+
+std::vector<CpuFeature> find_features() {
+  __builtin_cpu_init();
+  return {
+      {"sse4.2", __builtin_cpu_supports("sse4.2") != 0},
+      {"avx", __builtin_cpu_supports("avx") != 0},
+      {"avx2", __builtin_cpu_supports("avx2") != 0},
+      {"fma", __builtin_cpu_supports("fma") != 0},
+      // F16C is encoded as AVX is: the operating system has to save its registers.
+      {"f16c",
+       [] {
+         unsigned a = 0, b = 0, c = 0, d = 0;
+         return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c >> 29 & 1u) != 0 &&
+                __builtin_cpu_supports("avx") != 0;
+       }()},
+      {"avx512f", __builtin_cpu_supports("avx512f") != 0},
+      {"avx512bw", __builtin_cpu_supports("avx512bw") != 0},
+      {"avx512dq", __builtin_cpu_supports("avx512dq") != 0},
+      {"avx512vl", __builtin_cpu_supports("avx512vl") != 0},
+      {"avx512vnni", __builtin_cpu_supports("avx512vnni") != 0},
+      {"avx512bf16", __builtin_cpu_supports("avx512bf16") != 0},
+      {"amx-tile", amx_bit(24)},
+      {"amx-bf16", amx_bit(22)},
+      {"amx-int8", amx_bit(25)},
+  };
+}
+
+// Three leaves of 16 characters each, padded with blanks or NUL.
+std::string find_model() {
+  constexpr unsigned kFirst = 0x80000002u;
+  std::array<unsigned, 12> words{};
+  for (unsigned i = 0; i < 3; ++i) {
+    unsigned* w = words.data() + std::size_t{4} * i;
+    if (__get_cpuid(kFirst + i, w, w + 1, w + 2, w + 3) == 0) return "";
+  }
+  std::array<char, sizeof(words) + 1> text{};
+  std::memcpy(text.data(), words.data(), sizeof(words));
+  return text.data();
+}
+
+#elif defined(__aarch64__)
+
+constexpr std::string_view kArchitecture = "aarch64";
+
+std::vector<CpuFeature> find_features() {
+#if defined(__linux__)
+  const unsigned long one = ::getauxval(AT_HWCAP), two = ::getauxval(AT_HWCAP2);
+#ifndef HWCAP2_BF16
+#define HWCAP2_BF16 (1UL << 14)
+#endif
+#ifndef HWCAP2_I8MM
+#define HWCAP2_I8MM (1UL << 13)
+#endif
+  return {
+      {"neon", (one & HWCAP_ASIMD) != 0},      {"fp16", (one & HWCAP_ASIMDHP) != 0},
+      {"dotprod", (one & HWCAP_ASIMDDP) != 0}, {"sve", (one & HWCAP_SVE) != 0},
+      {"sve2", (two & HWCAP2_SVE2) != 0},      {"bf16", (two & HWCAP2_BF16) != 0},
+      {"i8mm", (two & HWCAP2_I8MM) != 0},
+  };
+#else
+  return {{"neon", true}};  // part of the architecture
+#endif
+}
+
+std::string find_model() { return ""; }
+
+#else
+
+constexpr std::string_view kArchitecture = "other";
+std::vector<CpuFeature> find_features() { return {}; }
+std::string find_model() { return ""; }
+
+#endif
+
+std::string trimmed(const std::string& text) {
+  const std::size_t first = text.find_first_not_of(" \t");
+  if (first == std::string::npos) return "";
+  return text.substr(first, text.find_last_not_of(" \t\n") - first + 1);
+}
+
+// Linux' own words, where the CPU has none.
+std::string model_from_proc() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(file, line)) {
+    for (const std::string_view key : {"model name", "Model", "Hardware", "Processor"}) {
+      const std::size_t colon = line.find(':');
+      if (line.starts_with(key) && colon != std::string::npos)
+        return trimmed(line.substr(colon + 1));
+    }
+  }
+  return "";
+}
+
+std::vector<CpuCache> find_caches() {
+  std::vector<CpuCache> caches;
+#if defined(_SC_LEVEL1_DCACHE_SIZE)
+  const std::array<std::pair<std::string_view, int>, 3> known = {{
+      {"L1d", _SC_LEVEL1_DCACHE_SIZE},
+      {"L2", _SC_LEVEL2_CACHE_SIZE},
+      {"L3", _SC_LEVEL3_CACHE_SIZE},
+  }};
+  for (const auto& [name, key] : known) {
+    const long bytes = ::sysconf(key);
+    if (bytes > 0) caches.push_back({name, bytes});
+  }
+#endif
+  return caches;
+}
+
+}  // namespace
+
+const CpuInfo& cpu_info() {
+  static const CpuInfo info = [] {
+    CpuInfo found{kArchitecture, trimmed(find_model()), find_features(), find_caches()};
+    if (found.model.empty()) found.model = model_from_proc();
+    return found;
+  }();
+  return info;
+}
+
+bool cpu_has(std::string_view feature) {
+  const std::vector<CpuFeature>& all = cpu_info().features;
+  return std::any_of(all.begin(), all.end(), [&](const CpuFeature& known) {
+    return known.name == feature && known.present;
+  });
+}
+
+}  // namespace qkv
