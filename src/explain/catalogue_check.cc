@@ -32,7 +32,7 @@ constexpr Message kMessages[] = {
      "các thừa số không phải của hai toán hạng trong tích vô hướng",
      "내적의 피연산자와 인수가 다름", "因子与点积的操作数不符"},
 
-    {"check.reason.missing", "{} is not given", "thiếu {}", "{} 값이 주어지지 않음", "没有给出 {}"},
+    {"check.reason.missing", "not given: {}", "thiếu {}", "주어지지 않음: {}", "没有给出 {}"},
     {"check.reason.no_name", "nothing says what it is", "không có tên cho biết đây là gì",
      "무엇인지 알려 주는 이름이 없음", "没有名称说明它是什么"},
     {"check.reason.shape", "its size, {}, is not the one that the other matrices give",

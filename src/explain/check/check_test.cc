@@ -189,6 +189,11 @@ TEST(CheckNote, ReadsEquations) {
   EXPECT_FALSE(differs("$$\\frac{512}{8} = 64$$ and $\\sqrt{64} = 8$, 2^3 = 8, e^2 ≈ 7.389"));
   EXPECT_FALSE(differs("score\n= 1*2 + 2*1\n= 4"));
   EXPECT_TRUE(differs("score\n= 1*2 + 2*1\n= 5"));
+  EXPECT_FALSE(differs("f(x) = 2x + 3, f(1) = 2(1) + 3 = 2 + 3 = 5; y = -2(0.5) + 1 = 0"));
+  EXPECT_FALSE(differs("例如B = 32，2B = 64；Q는 [1, 2]이다"));
+  EXPECT_FALSE(differs("`q1 . k1 = [1, 0, 0] . [1, 1, 0] = 1*1 + 0*1 + 0*0 = 1`"));
+  EXPECT_TRUE(differs("`q1 . k1 = [1, 0, 0] . [1, 1, 0] = 1*1 + 0*1 + 0*0 = 2`"));
+  EXPECT_FALSE(differs("### Softmax\n\n`softmax([0.577, 0.577, 0])` of a packed `[T, 4, D]`"));
   EXPECT_FALSE(differs("In 2024 = year, page 3 = last; x = y = z, a -> b, 10:30"));
 }
 
@@ -222,6 +227,22 @@ TEST(CheckNote, ReadsOtherWaysOfWriting) {
              "S"));
   EXPECT_TRUE(agrees("X = [[1, 0], [0, 2]]\n\nattn_scores_2 = [0, 4]\n", "attn_scores_2"));
   EXPECT_TRUE(agrees("X = ⎡1 0⎤\n    ⎣0 2⎦\n\nscores = [[1, 0], [0, 4]]\n", "scores"));
+}
+
+// Notes about other things use the same letters.
+TEST(CheckNote, LeavesOtherNotesAlone) {
+  for (std::string_view text : {
+           "a = [1, 2]\nb = [3, 4]\na + b = [4, 6]\n",
+           "z = [-2.5, 0.0, 3.0]\n\nx = [-10, 0, 10]\n",
+           "At (x, y) = (1, 2) it is 5, at (x, y) = (5, -1) it is 4.\n",
+           "Test different top-k values (1, 3) and longer sequences (256, 512), dim = 8.\n",
+           "x = [[1, 2], [3, 4]]\n\nweights = [-0.5, 1.0]\n",
+           "scores = [85, 92, 78]\nprint(scores[0]) # 85\n",
+           "See [1] and [2], pp. 3-4, at 10:30. A = (d, e, f). version = 1.2.3, 2024-01-01\n",
+           "| model | dim | heads |\n|---|---|---|\n| small | 384 | 6 |\n| base | 768 | 12 |\n",
+       }) {
+    EXPECT_EQ(check_note(text).count(Verdict::differs), 0) << report_of(std::string(text));
+  }
 }
 
 TEST(CheckNote, RefusesWhatIsNoText) {

@@ -82,6 +82,9 @@ class Deriver {
       const bool phrase = grid.name.find(' ') != std::string::npos && !grid.meaning.index;
       derived.finding.subject =
           phrase && grid.role() != Role::none ? std::string(symbol_of(grid.role())) : grid.name;
+      if (derived.finding.subject.empty()) {
+        derived.finding.subject = fmt::format("{}×{}", grid.rows, grid.columns);
+      }
       results_.push_back(std::move(derived));
     }
   }
@@ -134,12 +137,14 @@ class Deriver {
     return found;
   }
 
-  // Q, K or V: as printed, or else X times its weights.
+  // Q, K or V: as printed, or X times its weights (a note may print but one row of it).
   std::vector<Part> projections(Role role, std::size_t at) {
     std::vector<Part> found = parts(role, at);
-    if (!found.empty()) return found;
+    const bool whole = std::any_of(found.begin(), found.end(),
+                                   [](const Part& part) { return part.matrix.rows > 1; });
+    if (whole) return found;
     for_each_projection(role, at, [&](const Matrix& m, const std::string& formula) {
-      if (found.size() < kNearest) found.push_back({m, "(" + formula + ")"});
+      if (found.size() < 2 * kNearest) found.push_back({m, "(" + formula + ")"});
     });
     return found;
   }
@@ -205,7 +210,10 @@ class Deriver {
         }
       }
     }
-    for (const Part& x : parts(Role::input, at)) found.push_back({x.matrix, x.matrix, "X·Xᵀ"});
+    for (const Part& x : parts(Role::input, at)) {
+      // A single token attends to nothing but itself: that is nobody's example.
+      if (x.matrix.rows > 1) found.push_back({x.matrix, x.matrix, "X·Xᵀ"});
+    }
     return found;
   }
 
@@ -346,7 +354,8 @@ class Deriver {
   static void consider_rows(const Grid& grid, const Matrix& m, const std::string& formula,
                             const Offer& consider) {
     for (std::int64_t r = 0; r < m.rows; ++r) {
-      if (grid.meaning.index && r != *grid.meaning.index && r + 1 != *grid.meaning.index) continue;
+      const int index = grid.meaning.index.value_or(-1);
+      if (index >= 0 && r != index && r + 1 != index) continue;
       Matrix row(1, m.columns);
       for (std::int64_t c = 0; c < m.columns; ++c) {
         row.at(0, c) = m.at(r, c);
@@ -359,6 +368,10 @@ class Deriver {
   void check(std::size_t at) {
     Derived& result = results_[at];
     CheckFinding& finding = result.finding;
+    if (is_something_else(grids_[at])) {
+      finding.reason = "check.reason.no_name";
+      return;
+    }
     const Choice choice = choose(at, false);
     if (spent_ > kBudget) {
       finding.reason = "check.reason.too_much";
@@ -378,6 +391,13 @@ class Deriver {
     finding.differences =
         differences_of(source_, grids_[at], choice.best->expected, choice.comparison);
     judge_carried(at);
+  }
+
+  // Weights of a layer, not of attention: those are never negative.
+  static bool is_something_else(const Grid& grid) {
+    return grid.role() == Role::weights &&
+           std::any_of(grid.cells.begin(), grid.cells.end(),
+                       [](const Printed& cell) { return cell.value < 0; });
   }
 
   // A heading that says another root than the numbers do: "scores (÷√3)" of Q·Kᵀ/√2.

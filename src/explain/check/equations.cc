@@ -64,8 +64,8 @@ std::string_view EquationChecker::text(const Node& node) const {
   return trim(parts_.source.text().substr(node.begin, node.end - node.begin));
 }
 
-bool EquationChecker::is_claimed(const Node& node) const {
-  if (node.kind != Kind::literal) return false;
+const Derived* EquationChecker::claimed(const Node& node) const {
+  if (node.kind != Kind::literal) return nullptr;
   const std::size_t first = parts_.literals[node.literal].cells.front().at;
   auto grid = std::upper_bound(parts_.grids.begin(), parts_.grids.end(), first,
                                [](std::size_t at, const Grid& g) { return at < g.begin; });
@@ -77,9 +77,10 @@ bool EquationChecker::is_claimed(const Node& node) const {
                          [](const Printed& printed, std::size_t at) { return printed.at < at; });
     if (cell == grid->cells.end() || cell->at != first) continue;
     const auto index = static_cast<std::size_t>(grid - parts_.grids.begin());
-    return grid->role() != Role::none && parts_.derived[index].finding.numbers > 0;
+    const Derived& derived = parts_.derived[index];
+    return grid->role() != Role::none && derived.finding.numbers > 0 ? &derived : nullptr;
   }
-  return false;
+  return nullptr;
 }
 
 void EquationChecker::add(CheckFinding& finding, Miss miss, const Node& node, std::string expected,
@@ -92,17 +93,21 @@ void EquationChecker::add(CheckFinding& finding, Miss miss, const Node& node, st
   finding.differences.push_back(std::move(difference));
 }
 
-// The first part that computes something. A name at the beginning is what is being defined, unless
-// it is a result that is known from elsewhere: Z[0][1], Q(p0).
+// The first part that computes something. Names at the beginning are what is being defined. Those
+// of attention are known from elsewhere, if the matrix that ends the equation is one that was
+// judged: scores = … may be called so after other scores.
 std::optional<EquationChecker::Reference> EquationChecker::reference_of(
     const std::vector<Node>& equation) {
-  bool leading = true;  // names that are being defined
+  const Derived* judged = nullptr;
+  for (const Node& node : equation) judged = judged == nullptr ? claimed(node) : judged;
+  bool leading = true;
   for (std::size_t i = 0; i < equation.size(); ++i) {
     if (is_print(equation[i])) continue;
-    leading = leading && equation[i].kind == Kind::name &&
-              role_of_name(equation[i].text).role == Role::none;
-    if (leading) continue;
-    auto value = evaluator_.value(equation[i]);
+    leading = leading && equation[i].kind == Kind::name;
+    const Name name = leading ? role_of_name(equation[i].text) : Name{};
+    const bool row = name.role != Role::none && name.index.value_or(-1) >= 0;
+    if (leading && !row && (name.role == Role::none || judged == nullptr)) continue;
+    auto value = leading && !row ? std::optional(judged->truth) : evaluator_.value(equation[i]);
     if (value && equation[i].kind == Kind::name && value->values.size() > 64) continue;
     if (value) return Reference{i, std::move(*value)};
   }
@@ -112,6 +117,11 @@ std::optional<EquationChecker::Reference> EquationChecker::reference_of(
 std::optional<CheckFinding> EquationChecker::check(const std::vector<Node>& equation) {
   const Node& head = equation.front();
   const Node& last = equation.back();
+  // K = [1, 2] defines; the matrices have been judged by then.
+  if (equation.size() == 2 && head.kind == Kind::name && is_print(last) &&
+      role_of_name(head.text).role != Role::none) {
+    return std::nullopt;
+  }
   evaluator_.forget_missing();
   const auto reference = reference_of(equation);
   CheckFinding finding;
@@ -156,7 +166,7 @@ std::optional<CheckFinding> EquationChecker::not_checkable(const std::vector<Nod
   const bool product = std::any_of(equation.begin(), equation.end(), [](const Node& node) {
     return node.kind == Kind::times && uses_attention(node);
   });
-  if (!product || is_claimed(equation.back())) return std::nullopt;
+  if (!product || claimed(equation.back()) != nullptr) return std::nullopt;
   CheckFinding finding;
   finding.line = parts_.source.line_of(equation.back().begin) + 1;
   finding.subject = text(equation.front());
@@ -168,7 +178,7 @@ std::optional<CheckFinding> EquationChecker::not_checkable(const std::vector<Nod
 void EquationChecker::compare_part(const Node& node, const Matrix& expected,
                                    CheckFinding& finding) {
   if (is_print(node)) {
-    if (!is_claimed(node)) compare_print(node, expected, finding);
+    if (claimed(node) == nullptr) compare_print(node, expected, finding);
     return;
   }
   if (!has_numbers(node)) return;  // Q = X·Wq says how, not what

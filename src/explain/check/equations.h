@@ -37,7 +37,8 @@ class EquationChecker {
   };
 
   std::string_view text(const Node& node) const;
-  bool is_claimed(const Node& node) const;  // a literal that is a matrix with a name of its own
+  // The matrix with a name of its own, judged by itself, that a literal is (a row of); or null.
+  const Derived* claimed(const Node& node) const;
   std::optional<Reference> reference_of(const std::vector<Node>& equation);
   void define(const std::vector<Node>& equation, const std::optional<Reference>& reference);
   void compare_part(const Node& node, const Matrix& expected, CheckFinding& finding);

@@ -144,7 +144,7 @@ std::optional<Matrix> Evaluator::of_name(const Node& node) {
     if (means_same || (grid_names_[i] == plain && !plain.empty())) same = &derived_[i];
   }
   if (same != nullptr) return same->truth;
-  if (name.role != Role::none && name.index) {
+  if (name.role != Role::none && name.index && *name.index >= 0) {
     if (auto row = of_row(name.role, *name.index, node.text, node.begin)) return row;
   }
   if (missing_.empty()) missing_ = node.text;

@@ -26,7 +26,7 @@ class Parser {
       const std::size_t start = at_;
       steps_ = 0;
       parsed_ = false;
-      if (begins_expression()) {
+      if (begins_expression() && !is_inside_something(start)) {
         if (auto chain = read_chain()) {
           chains.push_back(std::move(*chain));
           continue;
@@ -54,6 +54,35 @@ class Parser {
             (t.text == "(" || t.text == "[" || t.text == "√" || t.text == "-"));
   }
 
+  // 2(1) + 3: what begins right behind something, or behind a sign that did not parse, is only a
+  // part of what its author meant.
+  bool is_inside_something(std::size_t start) const {
+    if (start == 0) return false;
+    const Token& before = tokens_[start - 1];
+    if (before.kind == Token::Kind::op) {
+      return before.text != "," && before.text != "(" && before.text != "[" && before.text != ".";
+    }
+    if (tokens_[start].spaced || is_east_asian_name(before)) return false;
+    return before.kind == Token::Kind::number || before.kind == Token::Kind::name ||
+           before.kind == Token::Kind::literal;
+  }
+
+  static bool is_east_asian_name(const Token& t) {
+    return t.kind == Token::Kind::name && is_east_asian(t.text.front());
+  }
+
+  // Whether an expression is all of what stands here.
+  bool ends_here() const {
+    const Token& t = token();
+    if (t.kind == Token::Kind::op) {
+      return t.text == "," || t.text == ")" || t.text == "]" || t.text == "." ||
+             ((t.text == "(" || t.text == "[") && t.spaced);
+    }
+    if (t.spaced || is_east_asian_name(t)) return true;
+    return t.kind != Token::Kind::number && t.kind != Token::Kind::name &&
+           t.kind != Token::Kind::literal;
+  }
+
   std::optional<Chain> read_chain() {
     in_list_ = false;
     auto first = expression(0);
@@ -68,7 +97,7 @@ class Parser {
       const Sign kind = sign == "=" ? Sign::equals : sign == ">" ? Sign::arrow : Sign::colon;
       ++at_;
       auto next = segment();
-      if (!next) break;
+      if (!next || !ends_here()) break;
       chain.parts.push_back(std::move(*next));
       chain.signs.push_back(kind);
       good = at_;

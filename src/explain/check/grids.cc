@@ -74,9 +74,10 @@ struct Label {
 // The last statement of a text: names do not reach back over the end of a sentence.
 std::string_view last_statement(std::string_view text) {
   for (std::string_view end : {". ", "; ", "。", "；", ", ", "，"}) {
-    if (const std::size_t at = text.rfind(end); at != std::string_view::npos) {
-      text = text.substr(at + end.size());
-    }
+    const std::size_t at = text.rfind(end);
+    // q1 . k1 is a product.
+    if (at == std::string_view::npos || (at > 0 && end == ". " && text[at - 1] == ' ')) continue;
+    text = text.substr(at + end.size());
   }
   return trim(text);
 }
@@ -120,6 +121,24 @@ Label label_of(std::string_view text) {
     }
   }
   return {std::string(text), false};
+}
+
+// Whether a list is an operand rather than a result: softmax([1, 2]), [1, 0] · [0, 1].
+bool is_operand(std::string_view text, const Literal& literal, std::string_view before) {
+  for (std::string_view call : {"np.array(", "torch.tensor(", "tensor(", "array(", "np.matrix("}) {
+    if (trim(before).ends_with(call)) return false;
+  }
+  if (trim(before).ends_with('(')) return true;
+  for (std::string_view sign : {"·", "⋅", "@", "×", "+", "·", "•", "."}) {
+    if (trim(before).ends_with(sign)) return true;
+  }
+  std::string_view after = text.substr(literal.end, 8);
+  const bool spaced = after.starts_with(' ');
+  after = trim(after.substr(0, after.find('\n')));
+  for (std::string_view sign : {"·", "⋅", "@", "×", "+", "•", "ᵀ"}) {
+    if (after.starts_with(sign)) return true;
+  }
+  return spaced && after.starts_with(". [");
 }
 
 // What a row before it is called; `q.shape` is no row of numbers, but its shape.
@@ -184,6 +203,10 @@ class Assembler {
       before = std::max(before, piece.end);
       const std::size_t column = display_width(
           source_.text().substr(source_.start(line), piece.begin - source_.start(line)));
+      if (piece.literal != nullptr && is_operand(source_.text(), *piece.literal, text)) {
+        --rows;
+        continue;
+      }
       if (piece.literal != nullptr) {
         add_row(line, column, label_of(text), *piece.literal, rows, ordinal, now);
       } else {
@@ -361,7 +384,8 @@ class Assembler {
 void add_indexed_rows(std::vector<Grid>& grids) {
   std::map<Role, std::vector<std::size_t>> rows;
   for (std::size_t i = 0; i < grids.size(); ++i) {
-    if (grids[i].meaning.index && grids[i].rows == 1) rows[grids[i].role()].push_back(i);
+    if (grids[i].meaning.index.value_or(-1) >= 0 && grids[i].rows == 1)
+      rows[grids[i].role()].push_back(i);
   }
   for (const auto& [role, members] : rows) {
     const auto whole = std::find_if(grids.begin(), grids.end(), [role = role](const Grid& grid) {

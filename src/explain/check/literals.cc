@@ -219,6 +219,28 @@ std::optional<Literal> read_latex(std::string_view text, std::size_t at, std::si
   return to_literal(std::move(rows), at, end);
 }
 
+// A row of a matrix in tall brackets: ⎡1 0⎤, ⎢0 1⎥, ⎣1 1⎦.
+std::optional<Literal> read_tall_row(std::string_view text, std::size_t at) {
+  Rows rows;
+  rows.rows.emplace_back();
+  for (std::size_t p = at + 3; p < text.size() && rows.rows[0].size() < 256;) {
+    if (is_space(text[p]) || text[p] == ',') {
+      ++p;
+      continue;
+    }
+    for (std::string_view close : {"⎤", "⎥", "⎦"}) {
+      if (!looking_at(text, p, close)) continue;
+      if (rows.rows[0].empty()) return std::nullopt;
+      return to_literal(std::move(rows), at, p + 3);
+    }
+    const auto number = read_number(text, p);
+    if (!number) return std::nullopt;
+    rows.rows[0].push_back(*number);
+    p = number->end;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<Literal> find_literals(const Source& source) {
@@ -229,6 +251,9 @@ std::vector<Literal> find_literals(const Source& source) {
   for (std::size_t at = 0; at < text.size() && budget > 0;) {
     std::optional<Literal> literal;
     if (text[at] == '[') literal = read_list(text, at, budget);
+    for (std::string_view open : {"⎡", "⎢", "⎣"}) {
+      if (looking_at(text, at, open)) literal = read_tall_row(text, at);
+    }
     if (looking_at(text, at, "\\begin{")) literal = read_latex(text, at, budget);
     if (literal) {
       at = literal->end;

@@ -91,6 +91,11 @@ constexpr Word kPhrases[] = {
     {"上下文", Role::output},     {"查询", Role::query},
 };
 
+// Names of one letter that mean something else in most notes, unless they are capitals.
+bool is_common_letter(std::string_view name) {
+  return name.size() == 1 && std::string_view("aspo").find(name) != std::string_view::npos;
+}
+
 Role find_name(std::string_view plain, bool letters) {
   for (const Word& word : kNames) {
     if (word.text == plain && (letters || word.text.size() > 1)) return word.role;
@@ -164,6 +169,21 @@ std::optional<int> take_index(std::string& plain) {
   return index;
 }
 
+// q_love, k_I: the row of a token by its word.
+std::optional<Role> role_of_word_row(std::string_view name) {
+  if (name.size() < 3 || name[1] != '_') return std::nullopt;
+  if (std::string_view("xqkvzXQKVZ").find(name[0]) == std::string_view::npos) return std::nullopt;
+  const std::string_view word = name.substr(2);
+  for (std::string_view other : {"dim", "size", "len", "proj", "norm", "head", "heads", "bias", "i",
+                                 "j", "t", "max", "min", "weight"}) {
+    if (word == other) return std::nullopt;
+  }
+  for (char c : word) {
+    if (!is_letter(c)) return std::nullopt;
+  }
+  return find_name(to_lower(name.substr(0, 1)), true);
+}
+
 // The words of a line, cut at everything that is no letter, digit or typography of a name.
 std::vector<std::string_view> words_of(std::string_view line) {
   std::vector<std::string_view> words;
@@ -234,7 +254,7 @@ std::string plain_name(std::string_view name) {
 
 Name role_of_name(std::string_view name) {
   name = trim(name);
-  if (name.empty() || name.size() > 120) return {};
+  if (name.empty() || name.size() > 120 || is_common_letter(name)) return {};
   std::string plain = plain_name(name);
   if (const Role role = find_name(plain, true); role != Role::none) return {role};
   if (const Role role = role_of_formula(plain); role != Role::none) return {role};
@@ -242,6 +262,7 @@ Name role_of_name(std::string_view name) {
   if (const auto index = take_index(indexed)) {
     if (const Role role = find_name(indexed, true); role != Role::none) return {role, index};
   }
+  if (const auto role = role_of_word_row(name)) return {*role, -1};
   // Several words, or another language: "ma trận X", "注意力权重".
   if (has(plain, "·") || has(plain, "=") || has(plain, "@")) return {};
   return {role_in_prose(name)};

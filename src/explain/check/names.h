@@ -32,7 +32,7 @@ std::string_view symbol_of(Role role) noexcept;
 
 struct Name {
   Role role = Role::none;
-  std::optional<int> index{};  // of a row: Z[0], q_1, attn_scores_2
+  std::optional<int> index{};  // of a row: Z[0], q_1, attn_scores_2; -1: of some row, q_love
 };
 
 // A name that stands before an equals sign, on its own: one-letter names count.

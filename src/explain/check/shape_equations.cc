@@ -34,6 +34,16 @@ std::size_t factors_of(const Node& node) {
   return factors;
 }
 
+// Roles of names that are tensors, and of no words that any text may use: "A", "values".
+Role role_of_tensor(std::string_view name) {
+  const bool letter =
+      name.size() == 1 && std::string_view("XQKVZxqkvz").find(name) == std::string_view::npos;
+  for (std::string_view word : {"attention", "values", "keys", "queries", "outputs", "inputs"}) {
+    if (to_lower(name) == word) return Role::none;
+  }
+  return letter ? Role::none : role_of_name(name).role;
+}
+
 // The last name of a list such as `q, k, v:`, or of a method's object.
 const Node* name_of(const Node& node) {
   const Node* n = &node;
@@ -130,7 +140,7 @@ ShapeChecker::Subject ShapeChecker::subject_of(const Chain& chain, std::size_t s
     // x.reshape(…) is another tensor than x.
     if (is_shape_question(part) && part.text != "shape" && part.text != "size") return {};
     if (const Node* name = name_of(part)) {
-      const Role role = role_of_name(name->text).role;
+      const Role role = role_of_tensor(name->text);
       if (role != Role::none || i > 0 || shape_part > 0) return {name->text, role};
     }
   }
@@ -148,11 +158,12 @@ ShapeChecker::Subject ShapeChecker::subject_of(const Chain& chain, std::size_t s
     while (begin > 0 && (is_letter(before[begin - 1]) || is_digit(before[begin - 1]))) --begin;
     const std::string_view word = before.substr(begin);
     if (word.empty()) break;
-    const Role role = role_of_name(word).role;
+    const Role role = role_of_tensor(word);
     // "qkv output" is the fused projection, not the output.
     const std::string_view rest = trim(before.substr(0, begin));
     if (role == Role::output && rest.ends_with("qkv")) return {"qkv", Role::qkv};
     if (role != Role::none) return {std::string(word), role};
+    if (word != "shape" && word != "tensor" && word != "size") break;
     before = before.substr(0, begin);
   }
   return {};
@@ -189,7 +200,9 @@ void ShapeChecker::compare_shapes(const Chain& chain,
       bool differs = false;
       for (std::size_t d = 0; d < before->size(); ++d) {
         const Extent &a = (*before)[d], &b = (*shapes[i])[d];
-        if (a.value && b.value) {
+        // (x, y) = (1, 2) may be any point, and another one later.
+        const bool stranger = a.symbol.size() == 1 && sizes_.letter_of(a.symbol) == 0;
+        if (a.value && b.value && !stranger) {
           ++finding.numbers;
           differs = differs || *a.value != *b.value;
         } else if (b.value && !a.symbol.empty()) {

@@ -116,6 +116,7 @@ struct LayoutFit {
 
 LayoutFit fit_layout(std::string_view layout, const Extents& shape, Sizes& sizes, std::size_t at) {
   LayoutFit fit{layout};
+  const auto tokens = sizes['T'];
   for (std::size_t i = 0; i < layout.size(); ++i) {
     const char letter = layout[i];
     int match = match_extent(shape[i], letter, sizes);
@@ -126,7 +127,7 @@ LayoutFit fit_layout(std::string_view layout, const Extents& shape, Sizes& sizes
     (match > 0 ? fit.equal : match < 0 ? fit.different : fit.unknown)++;
   }
   // The pixels of an image are its tokens.
-  if (const auto height = sizes['H'], width = sizes['W'], tokens = sizes['T'];
+  if (const auto height = sizes['H'], width = sizes['W'];
       layout.ends_with("HW") && height && width && tokens && *height * *width != *tokens) {
     fit.different++;
     fit.pixels = tokens;
@@ -189,7 +190,10 @@ bool Sizes::is_older(char letter, std::size_t at) const {
 }
 
 std::optional<std::int64_t> Sizes::operator[](char letter) const {
-  if (const auto value = stated(letter)) return value;
+  // An image that was said after the tokens has others.
+  const bool image = letter == 'T' && said('T') && said('H') && said('W') &&
+                     said('T')->at < std::min(said('H')->at, said('W')->at);
+  if (const auto value = stated(letter); value && !image) return value;
   const auto d = stated('d'), h = stated('h'), k = stated('k'), v = stated('v');
   switch (letter) {
     case 'T':

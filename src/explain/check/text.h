@@ -20,6 +20,10 @@ inline bool is_letter(char c) noexcept {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
          static_cast<unsigned char>(c) >= 0x80;
 }
+// Of a script without spaces between words: Chinese, Japanese, Korean.
+inline bool is_east_asian(char lead) noexcept {
+  return static_cast<unsigned char>(lead) >= 0xE3 && static_cast<unsigned char>(lead) <= 0xED;
+}
 char to_lower(char c) noexcept;  // ASCII only
 std::string to_lower(std::string_view text);
 std::string_view trim(std::string_view text) noexcept;

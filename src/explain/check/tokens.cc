@@ -192,6 +192,10 @@ class Tokenizer {
   bool take_spelling() {
     const Spelling* spelling = spelling_at(text_, at_);
     if (spelling == nullptr) return false;
+    if (spelling->text == "." && spaced_ && looking_at(text_, at_ + 1, " ")) {
+      push(Token::Kind::op, 1, "·");  // q1 . k1
+      return true;
+    }
     push(spelling->kind, spelling->written.size(), std::string(spelling->text));
     return true;
   }
@@ -199,7 +203,11 @@ class Tokenizer {
   bool take_name() {
     const std::size_t begin = at_;
     std::size_t end = at_;
+    const bool east_asian = is_east_asian(text_[begin]);
     while (end < text_.size() && (is_letter(text_[end]) || is_digit(text_[end]))) {
+      // 例如B, Q는: a name ends where the script does.
+      const bool leads = (static_cast<unsigned char>(text_[end]) & 0xC0) != 0x80;
+      if (leads && is_east_asian(text_[end]) != east_asian) break;
       if (static_cast<unsigned char>(text_[end]) >= 0x80 && spelling_at(text_, end) != nullptr)
         break;
       if (text_[end] == '_' && script_length(text_, end) > 0 && looking_at(text_, end + 1, "{"))
