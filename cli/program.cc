@@ -106,6 +106,7 @@ std::shared_ptr<CLI::App> make_program(Context& context) {
   app->set_version_flag("--version", std::string("qkv ") + version());
   app->require_subcommand(1);
   add_explain_command(*app, context);
+  add_check_command(*app, context);
   add_worksheet_command(*app, context);
   add_run_command(*app, context);
   add_attention_command(*app, context);
