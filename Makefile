@@ -7,7 +7,8 @@ QKV_WERROR ?=
 
 TREE := build/$(PRESET)
 CROSS := $(if $(filter arm64,$(PRESET)),arm)
-CONFIGURE = cmake --preset $(PRESET) $(if $(filter 1 ON,$(QKV_WERROR)),-DQKV_WERROR=ON) >/dev/null
+# CMAKE_ARGS: more for CMake, e.g. -DQKV_WITH_NPZ=OFF.
+CONFIGURE = cmake --preset $(PRESET) $(if $(filter 1 ON,$(QKV_WERROR)),-DQKV_WERROR=ON) $(CMAKE_ARGS) >/dev/null
 SOURCES = $(shell git ls-files --cached --others --exclude-standard '*.h' '*.cc' '*.inc')
 
 .PHONY: help
@@ -35,7 +36,7 @@ test:
 	@scripts/install-deps build test $(CROSS)
 	@$(CONFIGURE)
 	@cmake --build --preset $(PRESET) --target all qkv_tests
-	@ctest --preset $(PRESET) $(CTEST_ARGS)
+	@ctest --preset $(PRESET) -j $(shell nproc) $(CTEST_ARGS)
 
 bench:
 	@scripts/install-deps build bench

@@ -22,7 +22,21 @@ if(QKV_BUILD_CLI)
   file(GLOB cli_tests CONFIGURE_DEPENDS cli/*_test.cc)
 endif()
 
-add_executable(qkv_tests ${test_sources} ${cross_cutting_tests} ${cli_tests})
+list(APPEND test_sources ${cross_cutting_tests} ${cli_tests})
+if(QKV_TESTS_MATCHING)
+  foreach(source IN LISTS test_sources)
+    file(STRINGS "${source}" lines REGEX "${QKV_TESTS_MATCHING}")
+    if(source MATCHES "_test\\.cc$" AND NOT lines)
+      list(REMOVE_ITEM test_sources "${source}")
+    endif()
+  endforeach()
+endif()
+
+add_executable(qkv_tests ${test_sources})
+if(QKV_PCH)
+  target_precompile_headers(qkv_tests PRIVATE
+    <algorithm> <cmath> <map> <memory> <string> <vector> <fmt/format.h> <gmock/gmock.h> <gtest/gtest.h>)
+endif()
 set_target_properties(qkv_tests PROPERTIES CXX_EXTENSIONS OFF)
 target_include_directories(qkv_tests PRIVATE .)
 target_link_libraries(qkv_tests PRIVATE
