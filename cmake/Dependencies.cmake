@@ -1,5 +1,5 @@
 # What others wrote. Defines
-#   qkv_private_headers    header-only, seen by the library's sources alone: fmt, nlohmann-json
+#   qkv_private_headers    header-only, seen by the library's sources alone: fmt, nlohmann-json, Highway
 #   qkv_cli_headers        header-only, seen by the program alone: CLI11
 #   qkv_link_dependencies  what libqkv links: threads, OpenMP, libzip
 # Nothing of it appears in include/qkv, so that who uses the shared library needs none of it.
@@ -12,7 +12,7 @@ if(CMAKE_CROSSCOMPILING AND QKV_HOST_INCLUDE_DIR)
   # though, which would hide the target's libc: a folder with links to the wanted ones.
   set(host_headers "${CMAKE_CURRENT_BINARY_DIR}/host-headers")
   file(MAKE_DIRECTORY "${host_headers}")
-  foreach(name fmt nlohmann CLI)
+  foreach(name fmt nlohmann hwy CLI)
     if(NOT EXISTS "${QKV_HOST_INCLUDE_DIR}/${name}")
       message(FATAL_ERROR "${QKV_HOST_INCLUDE_DIR}/${name} is missing (scripts/install-deps build)")
     endif()
@@ -27,6 +27,10 @@ else()
   get_target_property(fmt_headers fmt::fmt-header-only INTERFACE_INCLUDE_DIRECTORIES)
   target_include_directories(qkv_private_headers SYSTEM INTERFACE ${fmt_headers})
   target_link_libraries(qkv_private_headers INTERFACE nlohmann_json::nlohmann_json)
+  # Highway's headers, never its library: kernels are chosen by a table of ours (kernels/simd).
+  find_path(QKV_HWY_INCLUDE_DIR hwy/highway.h REQUIRED)
+  mark_as_advanced(QKV_HWY_INCLUDE_DIR)
+  target_include_directories(qkv_private_headers SYSTEM INTERFACE ${QKV_HWY_INCLUDE_DIR})
   if(QKV_BUILD_CLI)
     find_package(CLI11 REQUIRED)
     target_link_libraries(qkv_cli_headers INTERFACE CLI11::CLI11)

@@ -33,7 +33,7 @@ std::vector<int> memory_order(int rank, Strided::Layout layout) {
 
 }  // namespace
 
-Strided::Strided(DType dtype, const Dims& shape, Layout layout) {
+Strided::Strided(DType dtype, const Dims& shape, Layout layout, bool aligned) {
   const auto size = static_cast<std::int64_t>(size_of(dtype));
   Dims strides = shape;
   std::int64_t step = layout == Layout::gaps ? 3 : 1;
@@ -43,8 +43,9 @@ Strided::Strided(DType dtype, const Dims& shape, Layout layout) {
     step *= std::max<std::int64_t>(shape[*d], 1);
     if (layout == Layout::gaps) step += 5;
   }
-  // 64 guard bytes on both sides; an address that no element type is aligned to.
-  const std::int64_t lead = 64 + 1;
+  // 64 guard bytes on both sides; `first` is an address that no element type is aligned to, or one
+  // that all are.
+  const std::int64_t lead = aligned ? 64 : 64 + 1;
   bytes_.assign(static_cast<std::size_t>(lead + step * size + 64), kGuard);
   std::byte* first = bytes_.data() + lead;
   if (layout == Layout::reversed && shape.rank() > 0 && shape[-2] > 0) {
@@ -120,7 +121,8 @@ void AttentionCase::choose_shape(Random& random) {
   dtype = static_cast<DType>(pick(random, {0, 0, 0, 1, 2, 3}));
   const auto make = [&](std::int64_t heads, std::int64_t tokens, std::int64_t w) {
     const auto layout = static_cast<Strided::Layout>(between(random, 0, 4));
-    auto result = std::make_unique<Strided>(dtype, Dims{B, heads, tokens, w}, layout);
+    auto result =
+        std::make_unique<Strided>(dtype, Dims{B, heads, tokens, w}, layout, chance(random, 70));
     fill_normal(result->view(), random, chance(random, 10) ? 8 : 1);
     return result;
   };

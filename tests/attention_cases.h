@@ -17,12 +17,12 @@ namespace qkv::testing {
 using Random = std::mt19937_64;
 
 // Memory for one view, in a layout of its own: elements lie inside a larger buffer, at an odd
-// address, with gaps. Bytes that the view does not reach hold a pattern.
+// address unless asked otherwise, with gaps. Bytes that the view does not reach hold a pattern.
 class Strided {
  public:
   enum class Layout { bhtd, bthd, bhdt, gaps, reversed };
 
-  Strided(DType dtype, const Dims& shape, Layout layout);
+  Strided(DType dtype, const Dims& shape, Layout layout, bool aligned = false);
 
   MutableTensorView view() const { return view_; }
   // Whether the bytes outside of the view still hold the pattern.

@@ -11,6 +11,7 @@
 
 #include "tests/attention_cases.h"
 #include "tests/attention_oracle.h"
+#include "tests/engines.h"
 
 namespace qkv::testing {
 namespace {
@@ -68,20 +69,23 @@ void expect_near(const std::string& what, const Tensor& found, const std::vector
   }
 }
 
-class AttentionCases : public ::testing::TestWithParam<int> {
+class AttentionCases : public ::testing::TestWithParam<Engine> {
  protected:
-  static constexpr int kSeedsPerShard = 40;
+  static constexpr int kSeeds = 160;
   template <typename Fn>
   void for_each_case(Fn&& fn) {
-    for (int n = 0; n < kSeedsPerShard; ++n) {
-      const AttentionCase c(static_cast<std::uint64_t>(GetParam() * kSeedsPerShard + n));
+    for (int n = 0; n < kSeeds; ++n) {
+      AttentionCase c(static_cast<std::uint64_t>(n));
+      c.options.kernel = GetParam().kernel;
+      c.options.target = GetParam().target;
       SCOPED_TRACE(c.description);
       fn(c);
       if (HasFatalFailure()) return;
     }
   }
 };
-INSTANTIATE_TEST_SUITE_P(Shard, AttentionCases, ::testing::Range(0, 4));
+INSTANTIATE_TEST_SUITE_P(, AttentionCases, ::testing::ValuesIn(engines()),
+                         [](const auto& info) { return info.param.name; });
 
 TEST_P(AttentionCases, MatchesTheOracleInEveryStage) {
   for_each_case([](const AttentionCase& c) {

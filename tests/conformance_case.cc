@@ -66,21 +66,21 @@ std::vector<std::string> case_names(const std::string& subfolder) {
 }
 
 void PrintTo(const CaseParam& param, std::ostream* out) {
-  *out << param.subfolder << '/' << param.name << " through " << param.kernel.name;
+  *out << param.subfolder << '/' << param.name << " through " << param.engine.name;
 }
 
 std::vector<CaseParam> case_params(const std::string& subfolder) {
   std::vector<CaseParam> params;
-  for (const NamedKernel& kernel : kConformanceKernels) {
+  for (const Engine& engine : engines()) {
     for (const std::string& name : case_names(subfolder)) {
-      params.push_back({subfolder, name, kernel});
+      params.push_back({subfolder, name, engine});
     }
   }
   return params;
 }
 
 std::string param_name(const ::testing::TestParamInfo<CaseParam>& info) {
-  return info.param.name + "__" + info.param.kernel.name;
+  return info.param.name + "__" + info.param.engine.name;
 }
 
 TensorView ConformanceCase::input(const std::string& name) const {

@@ -14,6 +14,7 @@
 #include "qkv/attention.h"
 #include "qkv/file.h"
 #include "qkv/tensor.h"
+#include "tests/engines.h"
 
 namespace qkv::testing {
 
@@ -23,19 +24,10 @@ std::filesystem::path conformance_folder();
 // Names of the cases in a subfolder, sorted; none when it is absent.
 std::vector<std::string> case_names(const std::string& subfolder);
 
-// The kernels that every case runs through. One line here is one more run of everything.
-struct NamedKernel {
-  const char* name;
-  AttentionKernel kernel;
-};
-inline constexpr NamedKernel kConformanceKernels[] = {
-    {"reference", AttentionKernel::reference},
-};
-
-// One test: a case and a kernel.
+// One test: a case and an engine.
 struct CaseParam {
   std::string subfolder, name;
-  NamedKernel kernel;
+  Engine engine;
 };
 void PrintTo(const CaseParam& param, std::ostream* out);
 std::vector<CaseParam> case_params(const std::string& subfolder);

@@ -17,9 +17,9 @@ using nlohmann::json;
 
 std::vector<CaseParam> golden_params() {
   std::vector<CaseParam> params;
-  for (const NamedKernel& kernel : kConformanceKernels) {
+  for (const Engine& engine : engines()) {
     for (const json& example : golden_examples()) {
-      params.push_back({"golden_examples.json", example.value("id", "unnamed"), kernel});
+      params.push_back({"golden_examples.json", example.value("id", "unnamed"), engine});
     }
   }
   return params;
@@ -89,7 +89,8 @@ class Golden : public ::testing::TestWithParam<CaseParam> {
     stages.scores = result.scores;
     stages.masked = result.masked;
     stages.weights = result.weights;
-    options.kernel = GetParam().kernel.kernel;
+    options.kernel = GetParam().engine.kernel;
+    options.target = GetParam().engine.target;
     attention_forward(Q, K, V, result.out, options, stages);
     return result;
   }

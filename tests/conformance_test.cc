@@ -36,7 +36,7 @@ void expect_f32_close_to_f64(const CaseParam& param, const F32Bounds& bounds, co
                              const TensorView& plain, const TensorView& f64) {
   const double error = max_difference(f32, f64);
   EXPECT_LE(max_difference(plain, f64), bounds.out);
-  if (param.kernel.kernel != AttentionKernel::reference) {
+  if (param.engine.kernel != AttentionKernel::reference) {
     EXPECT_LE(error, 2 * max_difference(plain, f64) + bounds.over_plain);
   }
 }
@@ -106,14 +106,15 @@ class OnnxConformance : public ::testing::TestWithParam<CaseParam> {
         shapes_(onnx_attention_shapes(inputs_, attributes_)) {}
 
   // Y, or with a mode qk_matmul_output, of a further run.
-  Tensor run(DType dtype, AttentionKernel kernel, std::optional<OnnxQkOutput> mode = {}) const {
+  Tensor run(DType dtype, const Engine& engine, std::optional<OnnxQkOutput> mode = {}) const {
     OnnxAttentionAttributes attributes = attributes_;
     attributes.softmax_precision = dtype;
     attributes.qk_matmul_output_mode = mode.value_or(OnnxQkOutput::raw);
     Tensor Y = poisoned(dtype, shapes_.Y), qk = poisoned(dtype, shapes_.qk_matmul_output);
     OnnxAttentionOutputs outputs{.Y = Y};
     if (mode) outputs.qk_matmul_output = qk;
-    onnx_attention(inputs_, attributes, outputs, {.kernel = kernel});
+    onnx_attention(inputs_, attributes, outputs,
+                   {.kernel = engine.kernel, .target = engine.target});
     return mode ? std::move(qk) : std::move(Y);
   }
 
@@ -154,7 +155,8 @@ TEST_P(OnnxConformance, GivesWhatWasPublished) {
     *view = results.emplace(name, poisoned(inputs_.Q.dtype(), *shape)).first->second;
   }
   ASSERT_EQ(results.size(), data_.outputs.size());
-  onnx_attention(inputs_, attributes_, outputs, {.kernel = GetParam().kernel.kernel});
+  const Engine& engine = GetParam().engine;
+  onnx_attention(inputs_, attributes_, outputs, {.kernel = engine.kernel, .target = engine.target});
   for (const auto& [name, expected] : data_.outputs) {
     const bool copied = name.starts_with("present");
     EXPECT_EQ(results.at(name).dtype(), expected.view.dtype()) << name;
@@ -165,15 +167,15 @@ TEST_P(OnnxConformance, GivesWhatWasPublished) {
 }
 
 TEST_P(OnnxConformance, IsCloseToF64) {
-  const AttentionKernel kernel = GetParam().kernel.kernel, plain = AttentionKernel::reference;
+  const Engine &engine = GetParam().engine, plain = engines().front();
   const Tensor masked = run(DType::f64, plain, OnnxQkOutput::biased);
   const F32Bounds bound = bounds(masked);
-  expect_f32_close_to_f64(GetParam(), bound, run(DType::f32, kernel), run(DType::f32, plain),
+  expect_f32_close_to_f64(GetParam(), bound, run(DType::f32, engine), run(DType::f32, plain),
                           run(DType::f64, plain));
   for (OnnxQkOutput mode : {OnnxQkOutput::raw, OnnxQkOutput::softcapped, OnnxQkOutput::biased,
                             OnnxQkOutput::probabilities}) {
     const double error =
-        max_difference(run(DType::f32, kernel, mode), run(DType::f64, plain, mode), masked);
+        max_difference(run(DType::f32, engine, mode), run(DType::f64, plain, mode), masked);
     EXPECT_LE(error, mode == OnnxQkOutput::probabilities ? bound.weights : bound.scores)
         << "mode " << static_cast<int>(mode);
   }
@@ -190,12 +192,13 @@ class OrtConformance : public ::testing::TestWithParam<CaseParam> {
       : data_(load_case(GetParam().subfolder, GetParam().name)), call_(ort_call(data_)) {}
 
   // Y [B, T, H·Dv], written through a view of [B, H, T, Dv].
-  Tensor run(DType dtype, AttentionKernel kernel, const MutableTensorView& masked = {}) const {
+  Tensor run(DType dtype, const Engine& engine, const MutableTensorView& masked = {}) const {
     const TensorView& q = call_.query;
     const std::int64_t H = q.dim(1), Dv = call_.value.dim(3);
     Tensor Y = poisoned(dtype, {q.dim(0), q.dim(2), H * Dv});
     AttentionOptions options = call_.options;
-    options.kernel = kernel;
+    options.kernel = engine.kernel;
+    options.target = engine.target;
     if (dtype == DType::f64) options.accumulate = Accumulate::f64;
     AttentionStages stages;
     stages.masked = masked;
@@ -211,7 +214,7 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OrtConformance);
 
 TEST_P(OrtConformance, GivesWhatWasPublished) {
   for (const auto& [name, expected] : data_.outputs) {
-    const Tensor Y = run(DType::f32, GetParam().kernel.kernel);
+    const Tensor Y = run(DType::f32, GetParam().engine);
     ASSERT_TRUE(name == "Y" || name == "present_key" || name == "present_value") << name;
     const TensorView actual = name == "Y"             ? std::as_const(Y).view()
                               : name == "present_key" ? call_.key
@@ -221,13 +224,13 @@ TEST_P(OrtConformance, GivesWhatWasPublished) {
 }
 
 TEST_P(OrtConformance, IsCloseToF64) {
-  const AttentionKernel plain = AttentionKernel::reference;
+  const Engine plain = engines().front();
   const TensorView& q = call_.query;
   Tensor masked(DType::f64, {q.dim(0), q.dim(1), q.dim(2), call_.key.dim(2)});
   const Tensor f64 = run(DType::f64, plain, masked);
   const double scale = call_.options.scale.value_or(1 / std::sqrt(static_cast<double>(q.dim(3))));
   expect_f32_close_to_f64(GetParam(), f32_bounds(q, call_.key, call_.value, masked, scale),
-                          run(DType::f32, GetParam().kernel.kernel), run(DType::f32, plain), f64);
+                          run(DType::f32, GetParam().engine), run(DType::f32, plain), f64);
 }
 
 INSTANTIATE_TEST_SUITE_P(Published, OrtConformance,

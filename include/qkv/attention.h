@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "qkv/cpu.h"
 #include "qkv/export.h"
 #include "qkv/tensor.h"
 
@@ -32,6 +33,7 @@ enum class Accumulate : std::uint8_t {
 enum class AttentionKernel : std::uint8_t {
   automatic,  // the fastest one that can do the job
   reference,  // plain loops
+  fused,      // one pass over the keys, vectorised
 };
 
 // Every option composes with every other one. Views that are left empty are not applied. (Each
@@ -64,7 +66,8 @@ struct AttentionOptions {
 
   Accumulate accumulate = Accumulate::natural;
   AttentionKernel kernel = AttentionKernel::automatic;
-  int threads = 0;  // 0: num_threads(). Never changes a bit of a result
+  SimdTarget target = SimdTarget::automatic;  // of the fused kernel; one that cannot run is refused
+  int threads = 0;                            // 0: num_threads(). Never changes a bit of a result
 };
 
 // What else to write, besides the output; each only if its view is given. Asking for a stage does

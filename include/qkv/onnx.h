@@ -68,6 +68,7 @@ struct OnnxAttentionShapes {
 // How to compute it: no part of the operator, and no change of its meaning.
 struct OnnxAttentionExecution {
   AttentionKernel kernel = AttentionKernel::automatic;
+  SimdTarget target = SimdTarget::automatic;
   int threads = 0;  // 0: num_threads()
 };
 

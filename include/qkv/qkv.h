@@ -4,6 +4,7 @@
 
 #include "qkv/attention.h"
 #include "qkv/conv.h"
+#include "qkv/cpu.h"
 #include "qkv/detector.h"
 #include "qkv/dtype.h"
 #include "qkv/error.h"

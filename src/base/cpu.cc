@@ -35,6 +35,12 @@ bool amx_bit(unsigned bit) {
   return (low & kTiles) == kTiles;
 }
 
+// Bit of ECX that a leaf of CPUID gives.
+bool cpuid_bit(unsigned leaf, unsigned bit) {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(leaf, &a, &b, &c, &d) != 0 && (c >> bit & 1u) != 0;
+}
+
 std::vector<CpuFeature> find_features() {
   __builtin_cpu_init();
   return {
@@ -43,14 +49,15 @@ std::vector<CpuFeature> find_features() {
       {"avx2", __builtin_cpu_supports("avx2") != 0},
       {"fma", __builtin_cpu_supports("fma") != 0},
       // F16C is encoded as AVX is: the operating system has to save its registers.
-      {"f16c",
-       [] {
-         unsigned a = 0, b = 0, c = 0, d = 0;
-         return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c >> 29 & 1u) != 0 &&
-                __builtin_cpu_supports("avx") != 0;
-       }()},
+      {"f16c", cpuid_bit(1, 29) && __builtin_cpu_supports("avx") != 0},
+      {"bmi", __builtin_cpu_supports("bmi") != 0},
+      {"bmi2", __builtin_cpu_supports("bmi2") != 0},
+      {"lzcnt", cpuid_bit(0x80000001u, 5)},
+      {"aes", __builtin_cpu_supports("aes") != 0},
+      {"pclmul", __builtin_cpu_supports("pclmul") != 0},
       {"avx512f", __builtin_cpu_supports("avx512f") != 0},
       {"avx512bw", __builtin_cpu_supports("avx512bw") != 0},
+      {"avx512cd", __builtin_cpu_supports("avx512cd") != 0},
       {"avx512dq", __builtin_cpu_supports("avx512dq") != 0},
       {"avx512vl", __builtin_cpu_supports("avx512vl") != 0},
       {"avx512vnni", __builtin_cpu_supports("avx512vnni") != 0},

@@ -5,10 +5,28 @@
 #include "base/element.h"
 #include "base/parallel.h"
 #include "kernels/attention/attention.h"
+#include "kernels/attention/fused.h"
+#include "kernels/simd/targets.h"
 #include "ops/attention_check.h"
 
 namespace qkv {
 namespace {
+
+// Memory that grows when needed, and is given back when it was a lot.
+class Workspace {
+ public:
+  std::byte* of(std::int64_t bytes) {
+    if (memory_.size() < bytes || memory_.size() > kKeep) {
+      memory_ = Tensor();
+      memory_ = Tensor(DType::u8, {bytes});
+    }
+    return reinterpret_cast<std::byte*>(memory_.as<std::uint8_t>().data());
+  }
+
+ private:
+  static constexpr std::int64_t kKeep = 16 << 20;
+  Tensor memory_;
+};
 
 // One row of a [B, Hq, Tq, …] output.
 MutableTensorView row_of(const MutableTensorView& view, std::int64_t b, std::int64_t h,
@@ -57,20 +75,42 @@ void reference_chosen_rows(const AttentionProblem& p, int threads, Tensor& scrat
   });
 }
 
+// All memory is had before the first output is written: a call that throws has written nothing.
+void run_reference(const AttentionProblem& p, int threads) {
+  const std::int64_t rows = p.B * p.Hq * p.Tq;
+  const std::int64_t chosen = p.stages.rows.has_value() ? p.stages.rows.dim(0) : 0;
+  constexpr std::int64_t kLine = Tensor::kAlignment;
+  const std::int64_t bytes = (attention_reference_scratch(p) + kLine - 1) / kLine * kLine;
+  Tensor scratch(DType::u8, {worker_count(std::max(rows, chosen), threads), bytes});
+  reference_all_rows(p, threads, scratch);
+  if (chosen > 0) reference_chosen_rows(p, threads, scratch);
+}
+
+void run_fused(const AttentionProblem& p, const AttentionOptions& options) {
+  const SimdTarget target =
+      options.target == SimdTarget::automatic ? preferred_target() : options.target;
+  const FusedKernel& kernel = *find_fused_kernel(p, target);
+  const FusedSplit split = split_fused(p, kernel, options.threads);
+  const std::int64_t chosen = p.stages.rows.has_value() ? p.stages.rows.dim(0) : 0;
+  const int workers = worker_count(std::max(split.units, chosen), options.threads);
+  const std::int64_t bytes = workers * std::max(split.workspace, split.row_workspace);
+  // Kept by the calling thread from call to call: getting memory anew would cost a short call more
+  // than its arithmetic.
+  thread_local Workspace workspace;
+  attention_fused(p, kernel, split, options.threads, workspace.of(bytes));
+}
+
 }  // namespace
 
 void attention_forward(const TensorView& query, const TensorView& key, const TensorView& value,
                        const MutableTensorView& out, const AttentionOptions& options,
                        const AttentionStages& stages) {
   const AttentionProblem problem = check_attention(query, key, value, out, options, stages);
-  const std::int64_t rows = problem.B * problem.Hq * problem.Tq;
-  const std::int64_t chosen = stages.rows.has_value() ? stages.rows.dim(0) : 0;
-  // All memory is had before the first output is written: a call that throws has written nothing.
-  constexpr std::int64_t kLine = Tensor::kAlignment;
-  const std::int64_t bytes = (attention_reference_scratch(problem) + kLine - 1) / kLine * kLine;
-  Tensor scratch(DType::u8, {worker_count(std::max(rows, chosen), options.threads), bytes});
-  reference_all_rows(problem, options.threads, scratch);
-  if (chosen > 0) reference_chosen_rows(problem, options.threads, scratch);
+  if (options.kernel == AttentionKernel::reference) {
+    run_reference(problem, options.threads);
+  } else {
+    run_fused(problem, options);
+  }
 }
 
 }  // namespace qkv

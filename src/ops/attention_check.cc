@@ -67,6 +67,15 @@ void check_numbers(const AttentionOptions& options, AttentionProblem& p) {
   // A bound past every position is no bound.
   p.window.left = options.window.left > kMaxPosition ? -1 : options.window.left;
   p.window.right = options.window.right > kMaxPosition ? -1 : options.window.right;
+  const std::vector<SimdTarget>& targets = simd_targets();
+  if (options.target != SimdTarget::automatic &&
+      std::find(targets.begin(), targets.end(), options.target) == targets.end()) {
+    std::string known;
+    for (const SimdTarget target : targets) known += fmt::format(", {}", name_of(target));
+    kRefuse.value(
+        "target", fmt::format("automatic{}", known),
+        fmt::format("{}, which this CPU or build does not have", name_of(options.target)));
+  }
   if (options.threads < 0) {
     kRefuse.value("threads", "0 (default) or more", fmt::format("{}", options.threads));
   }

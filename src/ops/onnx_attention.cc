@@ -80,6 +80,7 @@ AttentionOptions options_of(const OnnxAttentionAttributes& attributes,
   options.window = {attributes.left_window_size, attributes.right_window_size};
   if (attributes.softmax_precision == DType::f64) options.accumulate = Accumulate::f64;
   options.kernel = execution.kernel;
+  options.target = execution.target;
   options.threads = execution.threads;
   return options;
 }

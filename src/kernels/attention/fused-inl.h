@@ -1,0 +1,814 @@
+// The fused forward for one SIMD target (see fused.h). Included once for each target.
+
+#if defined(QKV_KERNELS_ATTENTION_FUSED_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QKV_KERNELS_ATTENTION_FUSED_INL_H_
+#undef QKV_KERNELS_ATTENTION_FUSED_INL_H_
+#else
+#define QKV_KERNELS_ATTENTION_FUSED_INL_H_
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/attention/fused.h"
+#include "kernels/attention/fused_workspace.h"
+#include "kernels/simd/exp-inl.h"
+#include "kernels/simd/matrix-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qkv::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// The tile of accumulators: vectors of queries × rows (keys, or columns of V), chosen so that it
+// fills the registers. Wider tiles need fewer loads for each multiplication.
+#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64  // 32 registers
+inline constexpr int kMaxVectors = 4;
+constexpr int tile_rows(int vectors) {
+  return vectors == 4 ? 6 : vectors == 3 ? 8 : vectors == 2 ? 12 : 16;
+}
+#else  // 16 registers
+inline constexpr int kMaxVectors = 3;
+constexpr int tile_rows(int vectors) { return vectors == 3 ? 4 : vectors == 2 ? 6 : 12; }
+#endif
+
+// The running maximum moves only when it grows by more than this: exp of it times a sum of V stays
+// far from overflow, and O is seldom rescaled.
+inline constexpr double kLazy = 8;
+
+template <typename Real>
+class FusedRun {
+  using D = hn::ScalableTag<Real>;
+  using V = hn::Vec<D>;
+  static constexpr D d{};
+  static constexpr std::int64_t N = hn::MaxLanes(D());
+  static constexpr Real kInfinity = std::numeric_limits<Real>::infinity();
+
+ public:
+  FusedRun(const AttentionProblem& problem, const FusedUnit& unit, void* workspace)
+      : p_(problem),
+        unit_(unit),
+        seq_(unit.sequence),
+        w_(problem, static_cast<int>(N), kMaxVectors, unit.query_count, workspace),
+        kv_head_(unit.head / (problem.Hq / problem.Hkv)) {
+    const std::int64_t vectors = (unit.query_count + N - 1) / N;
+    blocks_ = (vectors + kMaxVectors - 1) / kMaxVectors;
+    base_vectors_ = vectors / blocks_;
+    wider_blocks_ = vectors % blocks_;
+    slope_ =
+        p_.alibi.has_value() ? load_real<Real>(p_.alibi, unit.head * p_.alibi.stride(0)) : Real{0};
+    k_ = operand(p_.key, p_.D);
+    v_ = operand(p_.value, p_.Dv);
+  }
+
+  void run() {
+    attend(true);
+    for (std::int64_t b = 0; b < blocks_; ++b) finish(block(b));
+    if (p_.stages.rows.has_value()) return;
+    const auto rows = [&](const MutableTensorView& view) -> Rows {
+      if (!view.has_value()) return {};
+      const std::int64_t offset = seq_.batch * view.stride(0) + unit_.head * view.stride(1) +
+                                  first_query() * view.stride(2);
+      return {static_cast<std::byte*>(view.data()) + bytes(offset, view.dtype()), view.dtype(),
+              view.stride(2), view.stride(3)};
+    };
+    write_stages({rows(p_.stages.scores), rows(p_.stages.softcapped), rows(p_.stages.masked),
+                  rows(p_.stages.weights)});
+  }
+
+  void run_row(const AttentionRow& row) {
+    attend(false);
+    add_sink(block(0), false);
+    const auto one = [](const MutableTensorView& view) -> Rows {
+      if (!view.has_value()) return {};
+      return {static_cast<std::byte*>(view.data()), view.dtype(), 0, view.stride(0)};
+    };
+    write_stages({one(row.scores), one(row.softcapped), one(row.masked), one(row.weights)});
+  }
+
+ private:
+  // Some vectors of queries that go through the tiles together.
+  struct Block {
+    std::int64_t row, rows;  // of the unit
+    int vectors;
+    Real *qt, *ot;           // [D][width], [Dv][width]
+    Real *max, *sum, *seen;  // [width]
+    std::int64_t width() const { return vectors * N; }
+  };
+  // Where a stage goes: [queries of the unit, Tk].
+  struct Rows {
+    std::byte* data = nullptr;
+    DType dtype = DType::f32;
+    std::int64_t query_stride = 0, key_stride = 0;
+  };
+  struct Stages {
+    Rows scores, softcapped, masked, weights;
+    bool any() const {
+      return scores.data != nullptr || softcapped.data != nullptr || masked.data != nullptr ||
+             weights.data != nullptr;
+    }
+  };
+  // K or V of this head: read in place, or copied block by block.
+  struct Operand {
+    const void* data;
+    DType dtype;
+    std::int64_t token_stride, column_stride, columns;
+    bool in_place;
+  };
+
+  static std::int64_t bytes(std::int64_t elements, DType dtype) {
+    return elements * static_cast<std::int64_t>(size_of(dtype));
+  }
+
+  std::int64_t first_query() const { return seq_.query_begin + unit_.query_begin; }
+
+  Block block(std::int64_t b) const {
+    const std::int64_t first = b * base_vectors_ + std::min(b, wider_blocks_);
+    const int vectors = static_cast<int>(base_vectors_ + (b < wider_blocks_ ? 1 : 0));
+    const std::int64_t row = first * N;
+    return {row,
+            std::min<std::int64_t>(vectors * N, unit_.query_count - row),
+            vectors,
+            w_.qt + row * p_.D,
+            w_.ot + row * p_.Dv,
+            w_.max + row,
+            w_.sum + row,
+            w_.seen + row};
+  }
+
+  Operand operand(const TensorView& view, std::int64_t columns) const {
+    const std::int64_t offset =
+        seq_.batch * view.stride(0) + kv_head_ * view.stride(1) + seq_.key_begin * view.stride(2);
+    const auto* data = static_cast<const std::byte*>(view.data()) + bytes(offset, view.dtype());
+    const bool real = view.dtype() == (sizeof(Real) == 4 ? DType::f32 : DType::f64);
+    // Rows far apart fall into few sets of the cache, and out of the prefetcher's sight: if several
+    // blocks read them, a copy pays.
+    const bool dense = view.stride(2) == columns || blocks_ < 4;
+    return {data,
+            view.dtype(),
+            view.stride(2),
+            view.stride(3),
+            columns,
+            real && dense && view.stride(3) == 1 &&
+                reinterpret_cast<std::uintptr_t>(data) % alignof(Real) == 0};
+  }
+
+  // ---- the pass over the keys
+
+  void attend(bool with_output) {
+    const KeyRange all = keys_of_unit();
+    for (std::int64_t b = 0; b < blocks_; ++b) start(block(b), with_output);
+    for (std::int64_t begin = all.begin / kFusedKeyBlock * kFusedKeyBlock; begin < all.end;
+         begin += kFusedKeyBlock) {
+      enter_keys(begin);
+      for (std::int64_t b = 0; b < blocks_; ++b) attend_block(block(b), w_.keys[b], with_output);
+    }
+  }
+
+  // All that any query of the unit may see.
+  KeyRange keys_of_unit() {
+    KeyRange all{seq_.key_length, 0};
+    prefix_ = std::min(seq_.prefix, seq_.key_length);
+    if (prefix_ > 0) all = {0, prefix_};
+    for (std::int64_t n = 0; n < blocks_; ++n) {
+      const Block b = block(n);
+      BlockKeys& keys = w_.keys[n];
+      keys = {seq_.key_length, 0, 0, seq_.key_length};
+      for (std::int64_t i = b.row; i < b.row + b.rows; ++i) {
+        const KeyRange band = p_.visible_keys(seq_, unit_.query_begin + i).band;
+        const bool empty = band.begin >= band.end;
+        w_.begin[i] = empty ? seq_.key_length : band.begin;
+        w_.end[i] = empty ? 0 : band.end;
+        keys.first_begin = std::min(keys.first_begin, w_.begin[i]);
+        keys.last_begin = std::max(keys.last_begin, w_.begin[i]);
+        keys.first_end = std::min(keys.first_end, w_.end[i]);
+        keys.last_end = std::max(keys.last_end, w_.end[i]);
+      }
+      all.begin = std::min(all.begin, keys.first_begin);
+      all.end = std::max(all.end, keys.last_end);
+    }
+    return all;
+  }
+
+  void start(const Block& b, bool with_output) {
+    const TensorView& q = p_.query;
+    const std::int64_t offset =
+        seq_.batch * q.stride(0) + unit_.head * q.stride(1) + (first_query() + b.row) * q.stride(2);
+    const auto* data = static_cast<const std::byte*>(q.data()) + bytes(offset, q.dtype());
+    read_matrix<Real>({data, q.dtype(), q.stride(3), q.stride(2)}, p_.D, b.rows, b.qt, b.width(),
+                      w_.stage);
+    // Lanes past the last query compute with zeros, and are not written.
+    if (b.rows < b.width()) {
+      for (std::int64_t i = 0; i < p_.D; ++i) {
+        std::fill(b.qt + i * b.width() + b.rows, b.qt + (i + 1) * b.width(), Real{0});
+      }
+    }
+    const V scale = hn::Set(d, static_cast<Real>(p_.scale));
+    for (std::int64_t i = 0; i < p_.D * b.width(); i += N) {
+      hn::StoreU(hn::Mul(hn::LoadU(d, b.qt + i), scale), d, b.qt + i);
+    }
+    const V lowest = hn::Set(d, std::numeric_limits<Real>::lowest());
+    for (std::int64_t i = 0; i < b.width(); i += N) {
+      hn::StoreU(lowest, d, b.max + i);
+      hn::StoreU(hn::Zero(d), d, b.sum + i);
+      hn::StoreU(hn::Zero(d), d, b.seen + i);
+    }
+    if (with_output) std::fill(b.ot, b.ot + p_.Dv * b.width(), Real{0});
+  }
+
+  // The block of keys that follows begins here. What is asked of it is prepared when needed.
+  void enter_keys(std::int64_t begin) {
+    key_begin_ = begin;
+    key_end_ = std::min(begin + kFusedKeyBlock, seq_.key_length);
+    k_ready_ = v_ready_ = v_checked_ = false;
+  }
+
+  const Real* rows_of(const Operand& operand, Real* copy, bool& ready, std::int64_t& stride) {
+    const auto* data = static_cast<const std::byte*>(operand.data) +
+                       bytes(key_begin_ * operand.token_stride, operand.dtype);
+    if (operand.in_place) {
+      stride = operand.token_stride;
+      return reinterpret_cast<const Real*>(data);
+    }
+    stride = operand.columns;
+    if (!ready) {
+      read_matrix<Real>({data, operand.dtype, operand.token_stride, operand.column_stride},
+                        key_end_ - key_begin_, operand.columns, copy, stride, w_.stage);
+      ready = true;
+    }
+    return copy;
+  }
+  const Real* keys(std::int64_t& stride) { return rows_of(k_, w_.k, k_ready_, stride); }
+  const Real* values(std::int64_t& stride) { return rows_of(v_, w_.v, v_ready_, stride); }
+
+  void attend_block(const Block& b, const BlockKeys& seen, bool with_output) {
+    // The keys of this block that some query sees, and whether all queries see all of them.
+    std::int64_t first = std::max(seen.first_begin, key_begin_);
+    std::int64_t last = std::min(seen.last_end, key_end_);
+    if (prefix_ > key_begin_) {
+      first = key_begin_;
+      last = std::max(last, std::min(prefix_, key_end_));
+    }
+    if (first >= last) return;
+    const bool whole = prefix_ >= last || (seen.last_begin <= first && last <= seen.first_end);
+
+    const bool data = p_.mask.has_value() || p_.bias.has_value();
+    bool partly = !whole;
+    if (data) {
+      read_addend(b, first, last);
+      if (!whole) hide(b, first, last, w_.addend);
+      bool any = false, all = true;
+      scan_addend(b, last - first, any, all);
+      if (!any) return;
+      partly = !all;
+    }
+
+    const std::int64_t n = last - first;
+    std::int64_t stride = 0;
+    const Real* k = keys(stride) + (first - key_begin_) * stride;
+    HWY_ALIGN Real largest[kMaxVectors * N];
+    scores(b, k, stride, n, w_.s, largest);
+    if (adjusts()) {
+      adjust(b, first, n);
+      if (!data && !whole) hide(b, first, last, w_.s);
+      maximum(b, n, largest);
+    } else if (!whole) {
+      hide(b, first, last, w_.s);
+      maximum(b, n, largest);
+    }
+    if (partly) {
+      mark_seen(b, n);
+    } else {
+      for (std::int64_t i = 0; i < b.width(); i += N)
+        hn::StoreU(hn::Set(d, Real{1}), d, b.seen + i);
+    }
+    raise_maximum(b, largest, with_output);
+    // 0·NaN is NaN: where a hidden value may be no number, it is left out instead.
+    const bool careful = with_output && partly && !values_finite();
+    exponentials(b, n, careful);
+    if (!with_output) return;
+    const Real* v = values(stride) + (first - key_begin_) * stride;
+    if (careful) {
+      weigh_carefully(b, v, stride, n);
+    } else {
+      weigh(b, v, stride, n);
+    }
+  }
+
+  bool adjusts() const {
+    return p_.softcap != 0 || p_.alibi.has_value() || p_.mask.has_value() || p_.bias.has_value();
+  }
+
+  // ---- S = Qᵀ·K
+
+  template <int QV, int KR>
+  static HWY_INLINE void score_tile(const Real* HWY_RESTRICT qt, std::int64_t depth,
+                                    const Real* HWY_RESTRICT k, std::int64_t stride,
+                                    Real* HWY_RESTRICT s, V* HWY_RESTRICT largest) {
+    V sum[KR][QV];
+    HWY_UNROLL(16)
+    for (int r = 0; r < KR; ++r) {
+      HWY_UNROLL(4)
+      for (int v = 0; v < QV; ++v) sum[r][v] = hn::Zero(d);
+    }
+    for (std::int64_t i = 0; i < depth; ++i) {
+      V q[QV];
+      HWY_UNROLL(4)
+      for (int v = 0; v < QV; ++v) q[v] = hn::LoadU(d, qt + v * N);
+      qt += QV * N;
+      HWY_UNROLL(16)
+      for (int r = 0; r < KR; ++r) {
+        const V key = hn::Set(d, k[r * stride + i]);
+        HWY_UNROLL(4)
+        for (int v = 0; v < QV; ++v) sum[r][v] = hn::MulAdd(key, q[v], sum[r][v]);
+      }
+    }
+    HWY_UNROLL(16)
+    for (int r = 0; r < KR; ++r) {
+      HWY_UNROLL(4)
+      for (int v = 0; v < QV; ++v) {
+        hn::StoreU(sum[r][v], d, s + (r * QV + v) * N);
+        largest[v] = hn::Max(largest[v], sum[r][v]);
+      }
+    }
+  }
+
+  template <int QV>
+  static HWY_NOINLINE void scores_of(const Real* qt, std::int64_t depth, const Real* k,
+                                     std::int64_t stride, std::int64_t n, Real* s, Real* largest) {
+    constexpr int KR = tile_rows(QV);
+    V top[QV];
+    HWY_UNROLL(4)
+    for (int v = 0; v < QV; ++v) top[v] = hn::Set(d, -kInfinity);
+    std::int64_t j = 0;
+    for (; j + KR <= n; j += KR) {
+      score_tile<QV, KR>(qt, depth, k + j * stride, stride, s + j * QV * N, top);
+    }
+    if constexpr (KR > 4) {
+      for (; j + 4 <= n; j += 4) {
+        score_tile<QV, 4>(qt, depth, k + j * stride, stride, s + j * QV * N, top);
+      }
+    }
+    if (j + 2 <= n) {
+      score_tile<QV, 2>(qt, depth, k + j * stride, stride, s + j * QV * N, top);
+      j += 2;
+    }
+    if (j < n) score_tile<QV, 1>(qt, depth, k + j * stride, stride, s + j * QV * N, top);
+    HWY_UNROLL(4)
+    for (int v = 0; v < QV; ++v) hn::StoreU(top[v], d, largest + v * N);
+  }
+
+  // s[j][query] = scale·q·k_j, and the largest of each query.
+  void scores(const Block& b, const Real* k, std::int64_t stride, std::int64_t n, Real* s,
+              Real* largest) const {
+    switch (b.vectors) {
+      case 1: return scores_of<1>(b.qt, p_.D, k, stride, n, s, largest);
+      case 2: return scores_of<2>(b.qt, p_.D, k, stride, n, s, largest);
+      case 3: return scores_of<3>(b.qt, p_.D, k, stride, n, s, largest);
+      default:
+        if constexpr (kMaxVectors > 3) scores_of<4>(b.qt, p_.D, k, stride, n, s, largest);
+    }
+  }
+
+  // ---- what changes a score
+
+  void softcap(const Block& b, std::int64_t n, Real* s) const {
+    const V cap = hn::Set(d, static_cast<Real>(p_.softcap));
+    for (std::int64_t i = 0; i < n * b.width(); i += N) {
+      hn::StoreU(hn::Mul(cap, tanh(d, hn::Div(hn::LoadU(d, s + i), cap))), d, s + i);
+    }
+  }
+
+  // Everything after the product: softcap, addend (bias, mask), ALiBi, in this order.
+  void adjust(const Block& b, std::int64_t first, std::int64_t n) {
+    if (p_.softcap != 0) softcap(b, n, w_.s);
+    if (p_.alibi.has_value()) add_alibi(b, first, n);
+    if (p_.mask.has_value() || p_.bias.has_value()) {
+      const V hidden = hn::Set(d, -kInfinity);
+      for (std::int64_t i = 0; i < n * b.width(); i += N) {
+        const V addend = hn::LoadU(d, w_.addend + i);
+        const V sum = hn::Add(hn::LoadU(d, w_.s + i), addend);
+        hn::StoreU(hn::IfThenElse(hn::Eq(addend, hidden), hidden, sum), d, w_.s + i);
+      }
+    }
+  }
+
+  void add_alibi(const Block& b, std::int64_t first, std::int64_t n) {
+    const V slope = hn::Set(d, slope_);
+    for (int v = 0; v < b.vectors; ++v) {
+      HWY_ALIGN Real position[N];  // of each query, from the first key here
+      for (std::int64_t l = 0; l < N; ++l) {
+        position[l] =
+            static_cast<Real>(unit_.query_begin + b.row + v * N + l + seq_.offset - first);
+      }
+      const V from = hn::Load(d, position);
+      for (std::int64_t j = 0; j < n; ++j) {
+        Real* at = w_.s + (j * b.vectors + v) * N;
+        const V distance = hn::Abs(hn::Sub(from, hn::Set(d, static_cast<Real>(j))));
+        hn::StoreU(hn::NegMulAdd(slope, distance, hn::LoadU(d, at)), d, at);
+      }
+    }
+  }
+
+  // addend[j][query] = bias, -inf where the mask hides. Lanes past the last query: hidden.
+  void read_addend(const Block& b, std::int64_t first, std::int64_t last) {
+    const std::int64_t n = last - first, width = b.width();
+    const auto matrix = [&](const TensorView& view) {
+      const std::int64_t offset = seq_.batch * view.stride(0) + unit_.head * view.stride(1) +
+                                  (first_query() + b.row) * view.stride(2) +
+                                  (seq_.key_begin + first) * view.stride(3);
+      return ForeignMatrix{static_cast<const std::byte*>(view.data()) + bytes(offset, view.dtype()),
+                           view.dtype(), view.stride(3), view.stride(2)};
+    };
+    if (p_.bias.has_value()) {
+      read_matrix<Real>(matrix(p_.bias), n, b.rows, w_.addend, width, w_.stage);
+    }
+    if (p_.mask.has_value()) {
+      Real* into = p_.bias.has_value() ? w_.hidden : w_.addend;
+      read_matrix<Real>(matrix(p_.mask), n, b.rows, into, width, w_.stage);
+      if (p_.bias.has_value()) {
+        const V hidden = hn::Set(d, -kInfinity);
+        for (std::int64_t i = 0; i < n * width; i += N) {
+          const V mask = hn::LoadU(d, w_.hidden + i);
+          const V bias = hn::LoadU(d, w_.addend + i);
+          hn::StoreU(hn::IfThenElse(hn::Eq(mask, hidden), hidden, bias), d, w_.addend + i);
+        }
+      }
+    }
+    for (std::int64_t j = 0; b.rows < width && j < n; ++j) {
+      std::fill(w_.addend + j * width + b.rows, w_.addend + (j + 1) * width, -kInfinity);
+    }
+  }
+
+  // Whether any, and whether all entries of the addend are visible.
+  void scan_addend(const Block& b, std::int64_t n, bool& any, bool& all) const {
+    const V hidden = hn::Set(d, -kInfinity);
+    for (std::int64_t j = 0; j < n; ++j) {
+      for (int v = 0; v < b.vectors; ++v) {
+        const auto off = hn::Eq(hn::LoadU(d, w_.addend + (j * b.vectors + v) * N), hidden);
+        any = any || !hn::AllTrue(d, off);
+        all = all && hn::AllFalse(d, off);
+      }
+      if (any && !all) return;
+    }
+  }
+
+  // tile[j][query] = -inf where structure hides key first + j.
+  void hide(const Block& b, std::int64_t first, std::int64_t last, Real* tile) {
+    const std::int64_t n = last - first;
+    const V hidden = hn::Set(d, -kInfinity);
+    const V prefix = hn::Set(d, static_cast<Real>(std::clamp<std::int64_t>(prefix_ - first, 0, n)));
+    for (int v = 0; v < b.vectors; ++v) {
+      HWY_ALIGN Real begin[N], end[N];
+      for (std::int64_t l = 0; l < N; ++l) {
+        // Lanes past the last query do as it does.
+        const std::int64_t i = std::min(b.row + v * N + l, b.row + b.rows - 1);
+        begin[l] = static_cast<Real>(std::clamp<std::int64_t>(w_.begin[i] - first, 0, n));
+        end[l] = static_cast<Real>(std::clamp<std::int64_t>(w_.end[i] - first, 0, n));
+      }
+      const V from = hn::Load(d, begin), to = hn::Load(d, end);
+      for (std::int64_t j = 0; j < n; ++j) {
+        Real* at = tile + (j * b.vectors + v) * N;
+        const V key = hn::Set(d, static_cast<Real>(j));
+        const auto band = hn::And(hn::Ge(key, from), hn::Lt(key, to));
+        const auto visible = hn::Or(band, hn::Lt(key, prefix));
+        hn::StoreU(hn::IfThenElse(visible, hn::LoadU(d, at), hidden), d, at);
+      }
+    }
+  }
+
+  void maximum(const Block& b, std::int64_t n, Real* largest) const {
+    for (int v = 0; v < b.vectors; ++v) {
+      V top = hn::Set(d, -kInfinity);
+      for (std::int64_t j = 0; j < n; ++j) {
+        top = hn::Max(top, hn::LoadU(d, w_.s + (j * b.vectors + v) * N));
+      }
+      hn::StoreU(top, d, largest + v * N);
+    }
+  }
+
+  // A query has seen a key, whatever its score.
+  void mark_seen(const Block& b, std::int64_t n) const {
+    const V hidden = hn::Set(d, -kInfinity);
+    for (int v = 0; v < b.vectors; ++v) {
+      V seen = hn::LoadU(d, b.seen + v * N);
+      for (std::int64_t j = 0; j < n; ++j) {
+        const auto off = hn::Eq(hn::LoadU(d, w_.s + (j * b.vectors + v) * N), hidden);
+        seen = hn::IfThenElse(off, seen, hn::Set(d, Real{1}));
+      }
+      hn::StoreU(seen, d, b.seen + v * N);
+    }
+  }
+
+  // ---- softmax
+
+  static V exp_of(V x) {
+    return exp2_or_zero(d, hn::Mul(x, hn::Set(d, static_cast<Real>(1.44269504088896340735992))));
+  }
+
+  void raise_maximum(const Block& b, const Real* largest, bool with_output) const {
+    for (int v = 0; v < b.vectors; ++v) {
+      const V old = hn::LoadU(d, b.max + v * N), top = hn::Load(d, largest + v * N);
+      const auto grows = hn::Gt(top, hn::Add(old, hn::Set(d, static_cast<Real>(kLazy))));
+      if (hn::AllFalse(d, grows)) continue;
+      const V now = hn::IfThenElse(grows, top, old);
+      hn::StoreU(now, d, b.max + v * N);
+      // exp(0) need not be 1 to the last bit: lanes that stay are left alone.
+      const V factor = hn::IfThenElse(grows, exp_of(hn::Sub(old, now)), hn::Set(d, Real{1}));
+      hn::StoreU(hn::Mul(hn::LoadU(d, b.sum + v * N), factor), d, b.sum + v * N);
+      if (!with_output) continue;
+      for (std::int64_t c = 0; c < p_.Dv; ++c) {
+        Real* at = b.ot + (c * b.vectors + v) * N;
+        hn::StoreU(hn::Mul(hn::LoadU(d, at), factor), d, at);
+      }
+    }
+  }
+
+  // s = exp(s - max), added up. `mark`: hidden entries become -0, which no exponential is.
+  HWY_NOINLINE void exponentials(const Block& b, std::int64_t n, bool mark) const {
+    const std::int64_t width = b.width();
+    for (int v = 0; v < b.vectors; ++v) {
+      const V max = hn::LoadU(d, b.max + v * N);
+      V sum = hn::Zero(d);
+      Real* at = w_.s + v * N;
+      if (mark) {
+        const V hidden = hn::Set(d, -kInfinity), minus_zero = hn::Set(d, Real{-0.0});
+        for (std::int64_t j = 0; j < n; ++j, at += width) {
+          const V s = hn::LoadU(d, at);
+          const V e = exp_of(hn::Sub(s, max));
+          sum = hn::Add(sum, e);
+          hn::StoreU(hn::IfThenElse(hn::Eq(s, hidden), minus_zero, e), d, at);
+        }
+      } else {
+        HWY_UNROLL(4)
+        for (std::int64_t j = 0; j < n; ++j, at += width) {
+          const V e = exp_of(hn::Sub(hn::LoadU(d, at), max));
+          sum = hn::Add(sum, e);
+          hn::StoreU(e, d, at);
+        }
+      }
+      hn::StoreU(hn::Add(hn::LoadU(d, b.sum + v * N), sum), d, b.sum + v * N);
+    }
+  }
+
+  // ---- O += P·V
+
+  template <int QV, int DR>
+  static HWY_INLINE void weigh_tile(const Real* HWY_RESTRICT p, const Real* HWY_RESTRICT v,
+                                    std::int64_t stride, std::int64_t n, Real* HWY_RESTRICT ot) {
+    V sum[DR][QV];
+    HWY_UNROLL(16)
+    for (int r = 0; r < DR; ++r) {
+      HWY_UNROLL(4)
+      for (int q = 0; q < QV; ++q) sum[r][q] = hn::LoadU(d, ot + (r * QV + q) * N);
+    }
+    for (std::int64_t j = 0; j < n; ++j) {
+      V weight[QV];
+      HWY_UNROLL(4)
+      for (int q = 0; q < QV; ++q) weight[q] = hn::LoadU(d, p + q * N);
+      p += QV * N;
+      HWY_UNROLL(16)
+      for (int r = 0; r < DR; ++r) {
+        const V value = hn::Set(d, v[r]);
+        HWY_UNROLL(4)
+        for (int q = 0; q < QV; ++q) sum[r][q] = hn::MulAdd(value, weight[q], sum[r][q]);
+      }
+      v += stride;
+    }
+    HWY_UNROLL(16)
+    for (int r = 0; r < DR; ++r) {
+      HWY_UNROLL(4)
+      for (int q = 0; q < QV; ++q) hn::StoreU(sum[r][q], d, ot + (r * QV + q) * N);
+    }
+  }
+
+  template <int QV>
+  static HWY_NOINLINE void weigh_of(const Real* p, const Real* v, std::int64_t stride,
+                                    std::int64_t n, std::int64_t columns, Real* ot) {
+    constexpr int DR = tile_rows(QV);
+    std::int64_t c = 0;
+    for (; c + DR <= columns; c += DR) weigh_tile<QV, DR>(p, v + c, stride, n, ot + c * QV * N);
+    if constexpr (DR > 4) {
+      for (; c + 4 <= columns; c += 4) weigh_tile<QV, 4>(p, v + c, stride, n, ot + c * QV * N);
+    }
+    if (c + 2 <= columns) {
+      weigh_tile<QV, 2>(p, v + c, stride, n, ot + c * QV * N);
+      c += 2;
+    }
+    if (c < columns) weigh_tile<QV, 1>(p, v + c, stride, n, ot + c * QV * N);
+  }
+
+  void weigh(const Block& b, const Real* v, std::int64_t stride, std::int64_t n) const {
+    switch (b.vectors) {
+      case 1: return weigh_of<1>(w_.s, v, stride, n, p_.Dv, b.ot);
+      case 2: return weigh_of<2>(w_.s, v, stride, n, p_.Dv, b.ot);
+      case 3: return weigh_of<3>(w_.s, v, stride, n, p_.Dv, b.ot);
+      default:
+        if constexpr (kMaxVectors > 3) weigh_of<4>(w_.s, v, stride, n, p_.Dv, b.ot);
+    }
+  }
+
+  // The same sums, where entries marked as hidden add nothing.
+  void weigh_carefully(const Block& b, const Real* v, std::int64_t stride, std::int64_t n) const {
+    const hn::RebindToUnsigned<D> du;
+    const auto minus_zero = hn::BitCast(du, hn::Set(d, Real{-0.0}));
+    for (std::int64_t c = 0; c < p_.Dv; ++c) {
+      for (int q = 0; q < b.vectors; ++q) {
+        Real* at = b.ot + (c * b.vectors + q) * N;
+        V sum = hn::LoadU(d, at);
+        for (std::int64_t j = 0; j < n; ++j) {
+          const V weight = hn::LoadU(d, w_.s + (j * b.vectors + q) * N);
+          const auto off = hn::RebindMask(d, hn::Eq(hn::BitCast(du, weight), minus_zero));
+          const V next = hn::MulAdd(hn::Set(d, v[j * stride + c]), weight, sum);
+          sum = hn::IfThenElse(off, sum, next);
+        }
+        hn::StoreU(sum, d, at);
+      }
+    }
+  }
+
+  // Whether all values of this block of keys are numbers.
+  bool values_finite() {
+    if (v_checked_) return v_finite_;
+    v_checked_ = true;
+    std::int64_t stride = 0;
+    const Real* v = values(stride);
+    V zero = hn::Zero(d);
+    Real tail = 0;
+    for (std::int64_t j = 0; j < key_end_ - key_begin_; ++j) {
+      const Real* row = v + j * stride;
+      std::int64_t c = 0;
+      for (; c + N <= p_.Dv; c += N) zero = hn::MulAdd(hn::LoadU(d, row + c), hn::Zero(d), zero);
+      for (; c < p_.Dv; ++c) tail += row[c] * Real{0};
+    }
+    v_finite_ = hn::AllTrue(d, hn::Eq(zero, hn::Zero(d))) && tail == 0;
+    return v_finite_;
+  }
+
+  // ---- the end
+
+  // Adds the sink to the sum; returns false if there is none.
+  bool add_sink(const Block& b, bool with_output) {
+    if (!p_.sinks.has_value()) return false;
+    const Real sink = load_real<Real>(p_.sinks, unit_.head * p_.sinks.stride(0));
+    if (sink == -kInfinity) return false;
+    for (std::int64_t i = 0; i < b.rows; ++i) {
+      if (b.seen[i] == 0) continue;
+      Real factor = 1;
+      if (sink > b.max[i]) {
+        factor = std::exp(b.max[i] - sink);
+        b.max[i] = sink;
+      }
+      b.sum[i] = b.sum[i] * factor + std::exp(sink - b.max[i]);
+      if (with_output && factor != 1) {
+        for (std::int64_t c = 0; c < p_.Dv; ++c) b.ot[c * b.width() + i] *= factor;
+      }
+    }
+    return true;
+  }
+
+  void finish(const Block& b) {
+    const bool sink = add_sink(b, true);
+    // O / l; 0 where nothing was seen.
+    for (int v = 0; v < b.vectors; ++v) {
+      const auto seen = hn::Ne(hn::LoadU(d, b.seen + v * N), hn::Zero(d));
+      const V inverse = hn::Div(hn::Set(d, Real{1}), hn::LoadU(d, b.sum + v * N));
+      for (std::int64_t c = 0; c < p_.Dv; ++c) {
+        Real* at = b.ot + (c * b.vectors + v) * N;
+        hn::StoreU(hn::IfThenElseZero(seen, hn::Mul(hn::LoadU(d, at), inverse)), d, at);
+      }
+    }
+    const MutableTensorView& out = p_.out;
+    const std::int64_t offset = seq_.batch * out.stride(0) + unit_.head * out.stride(1) +
+                                (first_query() + b.row) * out.stride(2);
+    auto* data = static_cast<std::byte*>(out.data()) + bytes(offset, out.dtype());
+    write_matrix<Real>(b.ot, b.width(), p_.Dv, b.rows, data, out.dtype(), out.stride(3),
+                       out.stride(2), w_.stage);
+    if (!p_.stages.lse.has_value()) return;
+    const MutableTensorView& lse = p_.stages.lse;
+    for (std::int64_t i = 0; i < b.rows; ++i) {
+      Real value = -kInfinity;
+      if (b.seen[i] != 0) {
+        value = b.max[i] + std::log(b.sum[i]);
+      } else if (sink) {
+        value = load_real<Real>(p_.sinks, unit_.head * p_.sinks.stride(0));
+      }
+      store_real(lse,
+                 seq_.batch * lse.stride(0) + unit_.head * lse.stride(1) +
+                     (first_query() + b.row + i) * lse.stride(2),
+                 value);
+    }
+  }
+
+  // ---- scores and weights, when asked for: the same products again, now that the sums are known
+
+  void write_stages(const Stages& stages) {
+    if (!stages.any()) return;
+    write_missing(stages);
+    for (std::int64_t begin = 0; begin < seq_.key_length; begin += kFusedKeyBlock) {
+      enter_keys(begin);
+      for (std::int64_t b = 0; b < blocks_; ++b) write_stages_of(block(b), stages);
+    }
+  }
+
+  void write_stages_of(const Block& b, const Stages& stages) {
+    const std::int64_t n = key_end_ - key_begin_;
+    std::int64_t stride = 0;
+    HWY_ALIGN Real largest[kMaxVectors * N];
+    const Real* k = keys(stride);
+    scores(b, k, stride, n, w_.s, largest);
+    write_tile(b, n, stages.scores);
+    if (stages.softcapped.data != nullptr) {
+      // A stage of its own only if it is asked for: adjust() starts from the product.
+      Real* capped = w_.hidden;
+      std::copy(w_.s, w_.s + n * b.width(), capped);
+      if (p_.softcap != 0) softcap(b, n, capped);
+      std::swap(w_.s, w_.hidden);
+      write_tile(b, n, stages.softcapped);
+      std::swap(w_.s, w_.hidden);
+    }
+    if (stages.masked.data == nullptr && stages.weights.data == nullptr) return;
+    if (p_.mask.has_value() || p_.bias.has_value()) read_addend(b, key_begin_, key_end_);
+    adjust(b, key_begin_, n);
+    hide(b, key_begin_, key_end_, w_.s);
+    write_tile(b, n, stages.masked);
+    if (stages.weights.data == nullptr) return;
+    for (int v = 0; v < b.vectors; ++v) {
+      const V max = hn::LoadU(d, b.max + v * N);
+      const V inverse = hn::Div(hn::Set(d, Real{1}), hn::LoadU(d, b.sum + v * N));
+      const auto seen = hn::Ne(hn::LoadU(d, b.seen + v * N), hn::Zero(d));
+      for (std::int64_t j = 0; j < n; ++j) {
+        Real* at = w_.s + (j * b.vectors + v) * N;
+        const V s = hn::LoadU(d, at);
+        const V weight = hn::Mul(exp_of(hn::Sub(s, max)), inverse);
+        // Hidden is 0, also in a row of NaN.
+        const auto shown = hn::And(seen, hn::Ne(s, hn::Set(d, -kInfinity)));
+        hn::StoreU(hn::IfThenElseZero(shown, weight), d, at);
+      }
+    }
+    write_tile(b, n, stages.weights);
+  }
+
+  // s[j][query] to stage[query][key], for the keys of this block.
+  void write_tile(const Block& b, std::int64_t n, const Rows& stage) {
+    if (stage.data == nullptr) return;
+    const std::int64_t offset =
+        b.row * stage.query_stride + (seq_.key_begin + key_begin_) * stage.key_stride;
+    write_matrix<Real>(w_.s, b.width(), n, b.rows, stage.data + bytes(offset, stage.dtype),
+                       stage.dtype, stage.key_stride, stage.query_stride, w_.stage);
+  }
+
+  // Keys that do not exist: past the length, or of other sequences.
+  void write_missing(const Stages& stages) {
+    const auto fill = [&](const Rows& stage, Real value) {
+      if (stage.data == nullptr) return;
+      const std::int64_t begin = seq_.key_begin, end = begin + seq_.key_length;
+      for (std::int64_t i = 0; i < unit_.query_count; ++i) {
+        for (std::int64_t j = 0; j < p_.Tk; ++j) {
+          if (begin <= j && j < end) continue;
+          const std::int64_t index = i * stage.query_stride + j * stage.key_stride;
+          write_matrix<Real>(&value, 1, 1, 1, stage.data + bytes(index, stage.dtype), stage.dtype,
+                             1, 1, w_.stage);
+        }
+      }
+    };
+    fill(stages.scores, -kInfinity);
+    fill(stages.softcapped, -kInfinity);
+    fill(stages.masked, -kInfinity);
+    fill(stages.weights, Real{0});
+  }
+
+  const AttentionProblem& p_;
+  const FusedUnit& unit_;
+  const Sequence& seq_;
+  FusedWorkspace<Real> w_;
+  const std::int64_t kv_head_;
+  std::int64_t blocks_ = 0, base_vectors_ = 0, wider_blocks_ = 0;
+  std::int64_t prefix_ = 0;
+  Real slope_ = 0;
+  Operand k_{}, v_{};
+  std::int64_t key_begin_ = 0, key_end_ = 0;  // the block of keys at hand
+  bool k_ready_ = false, v_ready_ = false, v_checked_ = false, v_finite_ = false;
+};
+
+template <typename Real>
+void fused_run(const AttentionProblem& problem, const FusedUnit& unit, void* workspace) {
+  FusedRun<Real>(problem, unit, workspace).run();
+}
+
+template <typename Real>
+void fused_run_row(const AttentionProblem& problem, const FusedUnit& unit, const AttentionRow& row,
+                   void* workspace) {
+  FusedRun<Real>(problem, unit, workspace).run_row(row);
+}
+
+template <typename Real>
+constexpr int fused_lanes() {
+  return static_cast<int>(hn::MaxLanes(hn::ScalableTag<Real>()));
+}
+
+}  // namespace qkv::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,72 @@
+#pragma once
+
+// The fused forward: attention in one pass over the keys, without a Tq×Tk matrix.
+//
+// Vector lanes are queries. A block of up to 4 vectors of queries is transposed once; keys and
+// values are read by scalar broadcast where they lie. For each block of 48 keys:
+//
+//   S = Qᵀ·K          a tile of accumulators, queries × keys
+//   S = softcap, bias, alibi, hidden entries -inf        only what the call has
+//   m = max(m, S)     the running maximum, moved only when it grows by much
+//   P = exp(S - m)    l += ΣP
+//   O = O + P·V       a tile of accumulators, queries × columns of V
+//
+// and at the end O / l. Each lane is a query of its own: nothing that it computes depends on its
+// neighbours, on how queries are grouped into blocks and units, or on how many threads work. Hence
+// the same bits for any split.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/attention/attention.h"
+#include "qkv/cpu.h"
+
+namespace qkv {
+
+// A piece of work: consecutive queries of one head of one sequence.
+struct FusedUnit {
+  Sequence sequence;
+  std::int64_t head = 0;
+  std::int64_t query_begin = 0, query_count = 0;  // counted from the sequence's own begin
+};
+
+// The kernel as compiled for one SIMD target and f32 or f64.
+struct FusedKernel {
+  SimdTarget target;
+  int lanes;        // queries in a vector
+  int max_vectors;  // vectors of queries in a block
+  int key_rows;     // keys in a tile of accumulators, with max_vectors
+  // Writes the unit's rows of the output, of LSE, and of the stages unless those are of chosen
+  // rows.
+  void (*run)(const AttentionProblem& problem, const FusedUnit& unit, void* workspace);
+  // Writes the stages of a unit of one query, at `row`; not its output.
+  void (*run_row)(const AttentionProblem& problem, const FusedUnit& unit, const AttentionRow& row,
+                  void* workspace);
+};
+
+inline constexpr std::int64_t kFusedKeyBlock = 48;  // a multiple of every tile's keys
+
+// The targets that were compiled, the best one first; not all of them may run on this CPU.
+std::span<const FusedKernel> fused_kernels_f32();
+std::span<const FusedKernel> fused_kernels_f64();
+
+// The kernel of a target; null if this build has none.
+const FusedKernel* find_fused_kernel(const AttentionProblem& problem, SimdTarget target);
+
+// How a problem is cut into units. It may depend on the number of threads, since bits do not
+// depend on it.
+struct FusedSplit {
+  std::int64_t unit_queries = 0;   // at most, in a unit
+  std::int64_t units = 0;          // some may be empty, in a packed batch
+  std::int64_t workspace = 0;      // bytes for one worker, a multiple of 64
+  std::int64_t row_workspace = 0;  // the same for a unit of one query
+};
+FusedSplit split_fused(const AttentionProblem& problem, const FusedKernel& kernel, int threads);
+
+// Runs it all. `workspace` has room for worker_count(max(units, chosen rows), threads) workers,
+// aligned to 64.
+void attention_fused(const AttentionProblem& problem, const FusedKernel& kernel,
+                     const FusedSplit& split, int threads, std::byte* workspace);
+
+}  // namespace qkv

@@ -1,0 +1,61 @@
+#pragma once
+
+// What one worker of the fused forward keeps in memory, laid out in a buffer that it is given.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/attention/attention.h"
+#include "kernels/attention/fused.h"
+
+namespace qkv {
+
+// The keys that a block of queries sees by structure, apart from the prefix.
+struct BlockKeys {
+  std::int64_t first_begin, last_end;  // of any query
+  std::int64_t last_begin, first_end;  // of all of them
+};
+
+template <typename Real>
+struct FusedWorkspace {
+  Real *qt, *ot;              // [D], [Dv] × queries of the unit, block by block
+  Real *max, *sum, *seen;     // [queries]
+  Real* s;                    // [keys of a block × queries of a block]
+  Real *addend, *hidden;      // the same
+  Real *k, *v;                // [keys of a block × D], … × Dv
+  Real* stage;                // for matrices that are transposed
+  std::int64_t *begin, *end;  // [queries]: visible keys
+  BlockKeys* keys;            // [blocks]
+
+  FusedWorkspace(const AttentionProblem& p, int lanes, int max_vectors, std::int64_t queries,
+                 void* memory) {
+    auto* at = static_cast<std::byte*>(memory);
+    std::int64_t used = 0;
+    const auto take = [&]<typename T>(T*& array, std::int64_t count) {
+      array = reinterpret_cast<T*>(at + used);
+      used += (count * static_cast<std::int64_t>(sizeof(T)) + 63) / 64 * 64;
+    };
+    const std::int64_t vectors = (queries + lanes - 1) / lanes, rows = vectors * lanes;
+    const std::int64_t tile = kFusedKeyBlock * lanes * max_vectors;
+    const std::int64_t widest = std::max(p.D, p.Dv);
+    take(qt, rows * p.D);
+    take(ot, rows * p.Dv);
+    take(max, rows);
+    take(sum, rows);
+    take(seen, rows);
+    take(s, tile);
+    take(addend, tile);
+    take(hidden, tile);
+    take(k, kFusedKeyBlock * p.D);
+    take(v, kFusedKeyBlock * p.Dv);
+    take(stage, std::max<std::int64_t>(kFusedKeyBlock, lanes * max_vectors) *
+                    std::max<std::int64_t>(widest, kFusedKeyBlock));
+    take(begin, rows);
+    take(end, rows);
+    take(keys, vectors);
+    bytes = used;
+  }
+  std::int64_t bytes;  // all together
+};
+
+}  // namespace qkv

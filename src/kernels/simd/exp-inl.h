@@ -1,0 +1,140 @@
+// exp and tanh of a vector, for attention. Included once for each SIMD target (see Highway's
+// foreach_target.h), hence no ordinary guard.
+//
+// Both write x = n·ln 2 + r with |r| ≤ ln 2 / 2 and multiply a polynomial by 2ⁿ. The polynomials
+// are minimax over that interval in relative error (Remez), in base 2 so that the reduction is
+// exact.
+
+#if defined(QKV_KERNELS_SIMD_EXP_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QKV_KERNELS_SIMD_EXP_INL_H_
+#undef QKV_KERNELS_SIMD_EXP_INL_H_
+#else
+#define QKV_KERNELS_SIMD_EXP_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace qkv::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <typename Real>
+struct ExpConstants;
+
+template <>
+struct ExpConstants<float> {
+  using Integer = std::int32_t;
+  static constexpr int kMantissa = 23;
+  static constexpr float kMinExponent = -127;  // 2ⁿ of it is 0
+  // Adding it leaves round(z) + 127, an exponent field, in the lowest bits of the sum.
+  static constexpr float kMagic = 0x1.8p23f + 127;
+  // 2^r to 7.5e-8.
+  static constexpr float kExp2[] = {1.0000000716546416382f,    0.69314696706526492761f,
+                                    0.24022119723969178047f,   0.05550713272875391178f,
+                                    0.0096755413310213911451f, 0.0013276472167819943329f};
+  // (2^r - 1) / r to 1.1e-8.
+  static constexpr float kExp2m1[] = {0.6931471879266856674578f,  0.24022649794964410029f,
+                                      0.05550357433648186784512f, 0.0096182374941833146346f,
+                                      0.00133907354753998715528f, 0.000154035126186610031151f};
+};
+
+template <>
+struct ExpConstants<double> {
+  using Integer = std::int64_t;
+  static constexpr int kMantissa = 52;
+  static constexpr double kMinExponent = -1023;
+  static constexpr double kMagic = 0x1.8p52 + 1023;
+  // 2^r to 1.8e-17.
+  static constexpr double kExp2[] = {1.0,
+                                     0.693147180559945696750638,
+                                     0.2402265069591009800656598,
+                                     0.05550410866479039455165273,
+                                     0.009618129107607002379584462,
+                                     0.001333355815343996474704669,
+                                     0.00015403530441572130329704,
+                                     0.0000152527273851938681968871,
+                                     0.000001321544267532982214323746,
+                                     0.000000101806476592341388884602,
+                                     7.072570412814423509578242e-9,
+                                     4.078071929588336665004221e-10};
+  // (2^r - 1) / r to 1.8e-17.
+  static constexpr double kExp2m1[] = {
+      0.6931471805599453112017315,      0.2402265069591009788900772,
+      0.05550410866482123649924451,     0.009618129107607065299836098,
+      0.00133335581465316447071478,     0.0001540353044148128374598464,
+      0.00001525273370120071307390763,  0.000001321544272387838815749062,
+      0.000000101781213058067180114195, 7.072561768398301166059683e-9,
+      4.445536131848176023472799e-10};
+};
+
+// Σ coefficients[k]·x^k, by Horner's rule.
+template <class D, typename Real, int n>
+HWY_INLINE hn::Vec<D> polynomial(D d, hn::Vec<D> x, const Real (&coefficients)[n]) {
+  hn::Vec<D> sum = hn::Set(d, coefficients[n - 1]);
+  HWY_UNROLL(12)
+  for (int k = n - 2; k >= 0; --k) sum = hn::MulAdd(sum, x, hn::Set(d, coefficients[k]));
+  return sum;
+}
+
+// max(z, low), and NaN stays NaN.
+template <class D>
+HWY_INLINE hn::Vec<D> at_least(D, hn::Vec<D> low, hn::Vec<D> z) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
+  return hn::Max(low, z);  // the instruction gives its second operand if one is NaN
+#else
+  return hn::IfThenElse(hn::Lt(z, low), low, z);
+#endif
+}
+
+// 2^z, for z ≤ 127. What would be denormal is 0 exactly: denormals make the products that follow
+// slow, and add nothing to a sum that has a 1 in it. NaN stays NaN, -inf gives 0.
+template <class D>
+HWY_INLINE hn::Vec<D> exp2_or_zero(D d, hn::Vec<D> z) {
+  using C = ExpConstants<hn::TFromD<D>>;
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  // Rounding and scaling by 2ⁿ are one instruction each here.
+  if constexpr (sizeof(hn::TFromD<D>) == 4 && hn::MaxLanes(D()) == 16) {
+    const __m512 n = _mm512_roundscale_ps(z.raw, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const hn::Vec<D> r{_mm512_sub_ps(z.raw, n)};
+    const __mmask16 keep = _mm512_cmp_ps_mask(z.raw, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
+    return hn::Vec<D>{_mm512_maskz_scalef_ps(keep, polynomial(d, r, C::kExp2).raw, n)};
+  }
+#endif
+  const auto magic = hn::Set(d, C::kMagic);
+  z = at_least(d, hn::Set(d, C::kMinExponent), z);
+  const auto biased = hn::Add(z, magic);
+  const auto r = hn::Sub(z, hn::Sub(biased, magic));
+  const hn::RebindToSigned<D> di;
+  const auto power = hn::BitCast(d, hn::ShiftLeft<C::kMantissa>(hn::BitCast(di, biased)));
+  return hn::Mul(polynomial(d, r, C::kExp2), power);
+}
+
+// tanh(x) = (e^2x - 1) / (e^2x + 1), where e^2x - 1 is found without cancellation, so that small x
+// are as exact as large ones.
+template <class D>
+HWY_INLINE hn::Vec<D> tanh(D d, hn::Vec<D> x) {
+  using Real = hn::TFromD<D>;
+  using C = ExpConstants<Real>;
+  const auto one = hn::Set(d, Real{1});
+  const auto magic = hn::Set(d, C::kMagic);
+  // tanh is ±1 from here on: the exponent stays small. NaN stays NaN.
+  const auto limit = hn::Set(d, sizeof(Real) == 4 ? Real{32} : Real{64});
+  const auto two_log2e = hn::Set(d, static_cast<Real>(2.88539008177792681471984936200378427));
+  const auto magnitude = hn::Abs(x);
+  auto z = hn::Mul(magnitude, two_log2e);
+  z = hn::IfThenElse(hn::Gt(z, limit), limit, z);
+  const auto biased = hn::Add(z, magic);
+  const auto r = hn::Sub(z, hn::Sub(biased, magic));
+  const hn::RebindToSigned<D> di;
+  const auto power = hn::BitCast(d, hn::ShiftLeft<C::kMantissa>(hn::BitCast(di, biased)));
+  // 2^z - 1 = 2ⁿ·(2^r - 1) + (2ⁿ - 1)
+  const auto r_part = hn::Mul(polynomial(d, r, C::kExp2m1), r);
+  const auto expm1 = hn::MulAdd(power, r_part, hn::Sub(power, one));
+  const auto result = hn::Div(expm1, hn::Add(expm1, hn::Set(d, Real{2})));
+  return hn::CopySign(result, x);
+}
+
+}  // namespace qkv::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

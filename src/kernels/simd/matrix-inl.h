@@ -1,0 +1,236 @@
+// Moving small matrices between a caller's layout and dtype and the dense f32 or f64 tiles that
+// kernels work on. Included once for each SIMD target.
+
+#if defined(QKV_KERNELS_SIMD_MATRIX_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QKV_KERNELS_SIMD_MATRIX_INL_H_
+#undef QKV_KERNELS_SIMD_MATRIX_INL_H_
+#else
+#define QKV_KERNELS_SIMD_MATRIX_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "base/element.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qkv::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// What an element becomes when it is read: a float its value, a mask's bool 0 or -inf.
+template <typename Real, typename T>
+HWY_INLINE Real read_as(T value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return value ? Real{0} : -std::numeric_limits<Real>::infinity();
+  } else {
+    return static_cast<Real>(value);
+  }
+}
+
+// to[i] = from[i], i < n. `from` may be unaligned.
+template <typename T, typename Real>
+HWY_INLINE void read_row(const void* from, std::int64_t n, Real* HWY_RESTRICT to) {
+  const auto* bytes = static_cast<const std::uint8_t*>(from);
+  std::int64_t i = 0;
+  if constexpr (std::is_same_v<T, Real>) {
+    std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
+    return;
+  } else if constexpr (std::is_same_v<Real, float> &&
+                       (std::is_same_v<T, f16> || std::is_same_v<T, bf16>)) {
+    const hn::ScalableTag<float> d;
+    using Half = std::conditional_t<std::is_same_v<T, f16>, hwy::float16_t, hwy::bfloat16_t>;
+    const hn::Rebind<Half, decltype(d)> dh;
+    const hn::Rebind<std::uint16_t, decltype(d)> du;
+    const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
+    HWY_ALIGN std::uint16_t halves[hn::MaxLanes(d)];
+    for (; i + lanes <= n; i += lanes) {
+      std::memcpy(halves, bytes + i * 2, sizeof(std::uint16_t) * static_cast<std::size_t>(lanes));
+      hn::StoreU(hn::PromoteTo(d, hn::BitCast(dh, hn::Load(du, halves))), d, to + i);
+    }
+  } else if constexpr (std::is_same_v<T, bool>) {
+    const hn::ScalableTag<Real> d;
+    const auto hidden = hn::Set(d, -std::numeric_limits<Real>::infinity());
+    const hn::RebindToUnsigned<decltype(d)> du;
+    const hn::Rebind<std::uint8_t, decltype(d)> d8;
+    if constexpr (sizeof(Real) == 4) {
+      const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
+      for (; i + lanes <= n; i += lanes) {
+        const auto flags = hn::PromoteTo(du, hn::LoadU(d8, bytes + i));
+        const auto off = hn::Eq(flags, hn::Zero(du));
+        hn::StoreU(hn::IfThenElseZero(hn::RebindMask(d, off), hidden), d, to + i);
+      }
+    }
+  }
+  for (; i < n; ++i) to[i] = read_as<Real>(load<T>(from, i));
+}
+
+// to[i] = from[i] rounded once to T, i < n. `to` may be unaligned.
+template <typename T, typename Real>
+HWY_INLINE void write_row(const Real* HWY_RESTRICT from, std::int64_t n, void* to) {
+  if constexpr (std::is_same_v<T, Real>) {
+    std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) store(to, i, static_cast<T>(from[i]));
+  }
+}
+
+// to[c][r] = from[r][c], for r < rows, c < columns. Strides in elements.
+template <typename Real>
+HWY_INLINE void transpose(const Real* HWY_RESTRICT from, std::int64_t from_stride,
+                          std::int64_t rows, std::int64_t columns, Real* HWY_RESTRICT to,
+                          std::int64_t to_stride) {
+  std::int64_t r = 0;
+#if HWY_TARGET != HWY_SCALAR
+  // In 128-bit squares, whatever the vector: as many shuffles as wider ones would take.
+  if constexpr (sizeof(Real) == 4) {
+    const hn::FixedTag<float, 4> d;
+    const hn::RepartitionToWide<decltype(d)> dw;
+    for (; r + 4 <= rows; r += 4) {
+      const float* at = from + r * from_stride;
+      std::int64_t c = 0;
+      for (; c + 4 <= columns; c += 4) {
+        const auto a0 = hn::LoadU(d, at + c);
+        const auto a1 = hn::LoadU(d, at + from_stride + c);
+        const auto a2 = hn::LoadU(d, at + 2 * from_stride + c);
+        const auto a3 = hn::LoadU(d, at + 3 * from_stride + c);
+        const auto b0 = hn::BitCast(dw, hn::InterleaveLower(d, a0, a1));
+        const auto b1 = hn::BitCast(dw, hn::InterleaveLower(d, a2, a3));
+        const auto b2 = hn::BitCast(dw, hn::InterleaveUpper(d, a0, a1));
+        const auto b3 = hn::BitCast(dw, hn::InterleaveUpper(d, a2, a3));
+        float* into = to + c * to_stride + r;
+        hn::StoreU(hn::BitCast(d, hn::InterleaveLower(dw, b0, b1)), d, into);
+        hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dw, b0, b1)), d, into + to_stride);
+        hn::StoreU(hn::BitCast(d, hn::InterleaveLower(dw, b2, b3)), d, into + 2 * to_stride);
+        hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dw, b2, b3)), d, into + 3 * to_stride);
+      }
+      for (; c < columns; ++c) {
+        for (int k = 0; k < 4; ++k) to[c * to_stride + r + k] = at[k * from_stride + c];
+      }
+    }
+  }
+#endif
+  for (; r < rows; ++r) {
+    for (std::int64_t c = 0; c < columns; ++c) to[c * to_stride + r] = from[r * from_stride + c];
+  }
+}
+
+// A matrix in a caller's memory: any dtype, any strides (in elements), 0 included.
+struct ForeignMatrix {
+  const void* data;
+  DType dtype;
+  std::int64_t row_stride, column_stride;
+};
+
+template <typename T>
+HWY_INLINE const void* element_at(const void* base, std::int64_t index) {
+  return static_cast<const std::byte*>(base) + index * static_cast<std::int64_t>(sizeof(T));
+}
+
+template <typename T, typename Real>
+void read_matrix_of(const ForeignMatrix& from, std::int64_t rows, std::int64_t columns,
+                    Real* HWY_RESTRICT to, std::int64_t to_stride, Real* HWY_RESTRICT stage) {
+  if (from.column_stride == 1) {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      read_row<T>(element_at<T>(from.data, r * from.row_stride), columns, to + r * to_stride);
+    }
+  } else if (from.column_stride == 0) {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const Real value = read_as<Real>(load<T>(from.data, r * from.row_stride));
+      for (std::int64_t c = 0; c < columns; ++c) to[r * to_stride + c] = value;
+    }
+  } else if (from.row_stride == 1) {
+    if constexpr (std::is_same_v<T, Real>) {
+      if (reinterpret_cast<std::uintptr_t>(from.data) % alignof(Real) == 0) {
+        transpose(static_cast<const Real*>(from.data), from.column_stride, columns, rows, to,
+                  to_stride);
+        return;
+      }
+    }
+    for (std::int64_t c = 0; c < columns; ++c) {
+      read_row<T>(element_at<T>(from.data, c * from.column_stride), rows, stage + c * rows);
+    }
+    transpose(stage, rows, columns, rows, to, to_stride);
+  } else {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::int64_t c = 0; c < columns; ++c) {
+        to[r * to_stride + c] =
+            read_as<Real>(load<T>(from.data, r * from.row_stride + c * from.column_stride));
+      }
+    }
+  }
+}
+
+// to[r][c] = from[r][c], converted. `stage` has room for rows·columns.
+template <typename Real>
+void read_matrix(const ForeignMatrix& from, std::int64_t rows, std::int64_t columns, Real* to,
+                 std::int64_t to_stride, Real* stage) {
+  switch (from.dtype) {
+    case DType::f32: return read_matrix_of<float>(from, rows, columns, to, to_stride, stage);
+    case DType::f64: return read_matrix_of<double>(from, rows, columns, to, to_stride, stage);
+    case DType::f16: return read_matrix_of<f16>(from, rows, columns, to, to_stride, stage);
+    case DType::bf16: return read_matrix_of<bf16>(from, rows, columns, to, to_stride, stage);
+    default: return read_matrix_of<bool>(from, rows, columns, to, to_stride, stage);
+  }
+}
+
+template <typename T, typename Real>
+void write_matrix_of(const Real* HWY_RESTRICT from, std::int64_t from_stride, std::int64_t rows,
+                     std::int64_t columns, void* to, std::int64_t row_stride,
+                     std::int64_t column_stride, Real* HWY_RESTRICT stage) {
+  auto* base = static_cast<std::byte*>(to);
+  const auto at = [&](std::int64_t index) {
+    return static_cast<void*>(base + index * static_cast<std::int64_t>(sizeof(T)));
+  };
+  if (column_stride == 1) {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      write_row<T>(from + r * from_stride, columns, at(r * row_stride));
+    }
+  } else if (row_stride == 1) {
+    if constexpr (std::is_same_v<T, Real>) {
+      if (reinterpret_cast<std::uintptr_t>(to) % alignof(Real) == 0) {
+        transpose(from, from_stride, rows, columns, static_cast<Real*>(to), column_stride);
+        return;
+      }
+    }
+    transpose(from, from_stride, rows, columns, stage, rows);
+    for (std::int64_t c = 0; c < columns; ++c) {
+      write_row<T>(stage + c * rows, rows, at(c * column_stride));
+    }
+  } else {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::int64_t c = 0; c < columns; ++c) {
+        store(to, r * row_stride + c * column_stride, static_cast<T>(from[r * from_stride + c]));
+      }
+    }
+  }
+}
+
+// to[r][c] = from[r][c], rounded once to the dtype.
+template <typename Real>
+void write_matrix(const Real* from, std::int64_t from_stride, std::int64_t rows,
+                  std::int64_t columns, void* to, DType dtype, std::int64_t row_stride,
+                  std::int64_t column_stride, Real* stage) {
+  switch (dtype) {
+    case DType::f64:
+      return write_matrix_of<double>(from, from_stride, rows, columns, to, row_stride,
+                                     column_stride, stage);
+    case DType::f16:
+      return write_matrix_of<f16>(from, from_stride, rows, columns, to, row_stride, column_stride,
+                                  stage);
+    case DType::bf16:
+      return write_matrix_of<bf16>(from, from_stride, rows, columns, to, row_stride, column_stride,
+                                   stage);
+    default:
+      return write_matrix_of<float>(from, from_stride, rows, columns, to, row_stride, column_stride,
+                                    stage);
+  }
+}
+
+}  // namespace qkv::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
