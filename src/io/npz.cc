@@ -4,7 +4,7 @@
 
 #include <unordered_map>
 
-#include "io/crc32.h"
+#include "base/crc32.h"
 #include "io/inflate.h"
 #include "io/input_file.h"
 #include "io/npy_format.h"
@@ -107,7 +107,7 @@ FileTensor NpzFile::read(std::string_view name) const {
     bytes = {inflated.get(), static_cast<std::size_t>(entry.size)};
     owner = std::move(inflated);
   }
-  if (const std::uint32_t crc = io::crc32(bytes); crc != entry.crc) {
+  if (const std::uint32_t crc = crc32(bytes); crc != entry.crc) {
     refuse(where, "CRC of the data", fmt::format("{:08x}", entry.crc), fmt::format("{:08x}", crc));
   }
   const io::NpyLayout layout = io::parse_npy(bytes, where);

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "io/crc32.h"
+#include "base/crc32.h"
 #include "io/npy_format.h"
 #include "io/test_files.h"
 #include "io/zip_directory.h"

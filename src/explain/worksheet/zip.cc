@@ -5,33 +5,15 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <cstdint>
 #include <limits>
+#include <span>
 
+#include "base/crc32.h"
 #include "qkv/error.h"
 
 namespace qkv::worksheet {
 namespace {
-
-constexpr std::array<std::uint32_t, 256> make_table() {
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t b = 0; b < 256; ++b) {
-    table[b] = b;
-    for (int bit = 0; bit < 8; ++bit) {
-      table[b] = (table[b] >> 1) ^ (table[b] & 1 ? 0xedb88320u : 0u);
-    }
-  }
-  return table;
-}
-
-std::uint32_t crc32(std::string_view bytes) {
-  static constexpr std::array<std::uint32_t, 256> kTable = make_table();
-  std::uint32_t crc = ~std::uint32_t{0};
-  for (const char c : bytes)
-    crc = (crc >> 8) ^ kTable[(crc ^ static_cast<unsigned char>(c)) & 0xff];
-  return ~crc;
-}
 
 // Little-endian numbers behind one another.
 class Record {
@@ -53,7 +35,9 @@ constexpr std::size_t kVersion = 20, kStored = 0, kMidnight = 0, kFirstDay = 1 <
 // What the local header and the directory's entry have in common.
 void describe(Record& record, const ZipMember& member) {
   record.u16(kVersion).u16(0).u16(kStored).u16(kMidnight).u16(kFirstDay);
-  record.u32(crc32(member.content)).u32(member.content.size()).u32(member.content.size());
+  record.u32(crc32(std::as_bytes(std::span(member.content))))
+      .u32(member.content.size())
+      .u32(member.content.size());
   record.u16(member.name.size()).u16(0);
 }
 

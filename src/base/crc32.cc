@@ -1,8 +1,9 @@
-#include "io/crc32.h"
+#include "base/crc32.h"
 
 #include <array>
+#include <cstring>
 
-namespace qkv::io {
+namespace qkv {
 namespace {
 
 // Eight bytes a step, by eight tables ("slicing-by-8": Kounavis and Berry, "A Systematic Approach
@@ -30,10 +31,12 @@ constexpr std::array<Table, 8> kTables = make_tables();
 
 }  // namespace
 
-std::uint32_t crc32(Bytes bytes) noexcept {
+std::uint32_t crc32(std::span<const std::byte> bytes) noexcept {
   std::uint32_t crc = ~std::uint32_t{0};
   for (; bytes.size() >= 8; bytes = bytes.subspan(8)) {
-    const std::uint64_t word = little_endian<std::uint64_t>(bytes, 0) ^ crc;
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data(), sizeof word);  // little-endian, as every target is
+    word ^= crc;
     crc = 0;
     for (std::size_t k = 0; k < 8; ++k) crc ^= kTables[7 - k][(word >> (8 * k)) & 0xff];
   }
@@ -43,4 +46,4 @@ std::uint32_t crc32(Bytes bytes) noexcept {
   return ~crc;
 }
 
-}  // namespace qkv::io
+}  // namespace qkv

@@ -1,12 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
-#include "io/bytes.h"
-
-namespace qkv::io {
+namespace qkv {
 
 // The CRC of zip, gzip and PNG: polynomial 0x04c11db7, bits reflected, start and result inverted.
-std::uint32_t crc32(Bytes bytes) noexcept;
+std::uint32_t crc32(std::span<const std::byte> bytes) noexcept;
 
-}  // namespace qkv::io
+}  // namespace qkv
