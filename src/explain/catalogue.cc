@@ -1,9 +1,18 @@
 #include "explain/catalogue.h"
 
+#include <array>
+
 namespace qkv {
 namespace {
 
-std::string_view in(const Message& m, Language language) noexcept {
+std::array<std::span<const Message>, 5> lists() noexcept {
+  return {step_messages(), example_messages(), writer_messages(), check_messages(),
+          worksheet_messages()};
+}
+
+}  // namespace
+
+std::string_view text_of(const Message& m, Language language) noexcept {
   switch (language) {
     case Language::vi: return m.vi;
     case Language::ko: return m.ko;
@@ -12,8 +21,6 @@ std::string_view in(const Message& m, Language language) noexcept {
   }
   return m.en;
 }
-
-}  // namespace
 
 std::string_view code_of(Language language) noexcept {
   switch (language) {
@@ -34,15 +41,14 @@ std::optional<Language> language_of(std::string_view code) noexcept {
 }
 
 std::vector<std::span<const Message>> all_messages() {
-  return {step_messages(), example_messages(), writer_messages(), check_messages(),
-          worksheet_messages()};
+  const auto all = lists();
+  return {all.begin(), all.end()};
 }
 
 std::string_view message(Language language, std::string_view key) noexcept {
-  for (const auto& list : {step_messages(), example_messages(), writer_messages(), check_messages(),
-                           worksheet_messages()}) {
+  for (const auto& list : lists()) {
     for (const Message& m : list) {
-      if (m.key == key) return in(m, language);
+      if (m.key == key) return text_of(m, language);
     }
   }
   return key;
@@ -63,10 +69,4 @@ std::string message(Language language, std::string_view key,
   return result;
 }
 
-}  // namespace qkv
-
-// Until their files are there.
-namespace qkv {
-__attribute__((weak)) std::span<const Message> check_messages() noexcept { return {}; }
-__attribute__((weak)) std::span<const Message> worksheet_messages() noexcept { return {}; }
 }  // namespace qkv

@@ -21,6 +21,7 @@ struct Message {
   std::string_view key;
   std::string_view en, vi, ko, zh;
 };
+std::string_view text_of(const Message& message, Language language) noexcept;
 
 // The message of a key in a language. A key that is not there is a defect of the program; the key
 // itself is returned, so that it is seen.

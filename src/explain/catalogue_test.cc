@@ -11,16 +11,6 @@
 namespace qkv {
 namespace {
 
-std::string_view in(const Message& m, Language language) {
-  switch (language) {
-    case Language::vi: return m.vi;
-    case Language::ko: return m.ko;
-    case Language::zh: return m.zh;
-    case Language::en: break;
-  }
-  return m.en;
-}
-
 int placeholders(std::string_view text) {
   int count = 0;
   for (auto at = text.find("{}"); at != std::string_view::npos; at = text.find("{}", at + 2))
@@ -47,8 +37,8 @@ TEST(Catalogue, EveryMessageIsThereInEveryLanguage) {
     EXPECT_FALSE(list.empty());
     for (const Message& m : list) {
       for (Language language : kLanguages) {
-        EXPECT_FALSE(in(m, language).empty()) << m.key << " " << code_of(language);
-        EXPECT_EQ(placeholders(in(m, language)), placeholders(m.en))
+        EXPECT_FALSE(text_of(m, language).empty()) << m.key << " " << code_of(language);
+        EXPECT_EQ(placeholders(text_of(m, language)), placeholders(m.en))
             << m.key << " " << code_of(language);
       }
     }
@@ -69,9 +59,9 @@ TEST(Catalogue, NothingIsLeftUntranslated) {
       }
       for (Language language : {Language::vi, Language::ko, Language::zh}) {
         if (language == Language::vi && same_in_vietnamese.contains(m.key)) continue;
-        EXPECT_NE(in(m, language), m.en) << m.key << " " << code_of(language);
-        EXPECT_TRUE(has_script(in(m, language), language))
-            << m.key << " " << code_of(language) << ": " << in(m, language);
+        EXPECT_NE(text_of(m, language), m.en) << m.key << " " << code_of(language);
+        EXPECT_TRUE(has_script(text_of(m, language), language))
+            << m.key << " " << code_of(language) << ": " << text_of(m, language);
       }
     }
   }
