@@ -31,14 +31,8 @@ struct Builder {
   Explanation explanation;
 
   Step& add(std::string name, std::string formula, const SharedTensor& value, Axes axes) {
-    Step step;
-    step.text = fmt::format("step.{}", name.substr(name.rfind('.') + 1));
-    step.name = std::move(name);
-    step.formula = std::move(formula);
-    step.value = value;
-    step.axes = std::move(axes);
-    step.expand = [value](const Dims& i) { return with_value({}, value, i); };
-    explanation.steps.push_back(std::move(step));
+    explanation.steps.push_back(
+        make_step(std::move(name), std::move(formula), value, std::move(axes)));
     return explanation.steps.back();
   }
 
@@ -60,10 +54,30 @@ struct Builder {
                  std::string source, SourceOf source_of) {
     Step& step = add(std::move(name), std::move(formula), value, std::move(axes));
     step.expand = [=](const Dims& i) {
+      return with_value(copied_from(source, source_of(i)), value, i);
+    };
+  }
+
+  // Rows of x, [B, heads, T, width], brought to a common size.
+  void add_norm(std::string name, std::string formula, const SharedTensor& value, Axes axes,
+                const SharedTensor& x, const NormWeights& weights) {
+    Step& step = add(std::move(name), std::move(formula), value, std::move(axes));
+    const SharedTensor w = shared_copy(weights.weight), b = shared_copy(weights.bias);
+    step.expand = [=, eps = weights.eps, kind = weights.kind](const Dims& i) {
+      const std::int64_t n = x->dim(3);
+      const auto entry = [&](std::int64_t d) { return x->view().at({i[0], i[1], i[2], d}); };
       Expansion e;
-      e.kind = Expansion::Kind::copied;
-      e.source = source;
-      e.source_index = source_of(i);
+      e.kind = Expansion::Kind::norm;
+      e.eps = eps;
+      if (kind == NormKind::layer) {
+        for (std::int64_t d = 0; d < n; ++d) e.mean += entry(d) / static_cast<double>(n);
+      }
+      for (std::int64_t d = 0; d < n; ++d) {
+        e.variance += (entry(d) - e.mean) * (entry(d) - e.mean) / static_cast<double>(n);
+      }
+      e.terms = {{entry(i[3]), w ? w->view().at({i[3]}) : 1}};
+      e.has_addend = b != nullptr;
+      if (b) e.addend = b->view().at({i[3]});
       return with_value(std::move(e), value, i);
     };
   }
@@ -130,7 +144,9 @@ Explanation explain_attention(const TensorView& query, const TensorView& key,
   trace.value = shared_copy(value);
   trace.scaled = share(std::move(scores));
   if (options.softcap) trace.softcapped = share(std::move(softcapped));
-  trace.masked = share(std::move(masked));
+  if (hides_keys(options) || options.bias.has_value() || options.alibi.has_value()) {
+    trace.masked = share(std::move(masked));
+  }
   trace.weights = share(std::move(weights));
   trace.heads = share(std::move(out));
   trace.options = options;
@@ -222,6 +238,7 @@ Explanation explain_transformer(const TransformerWeights& w, const TensorView& x
   project("key", fmt::format("K = {}·W^K", M), source, w.key, tk, "d_k");
   project("value", fmt::format("V = {}·W^V", M), source, w.value, tk, "d_v");
   AttentionLabels labels = token_labels(memory.has_value() ? TokenLabels{} : tokens);
+  labels.heads = "h";
   labels.tokens = tq;
   labels.keys = tk;
   add_attention_steps(b.explanation, attention_of(trace, options.attention), labels);
@@ -241,10 +258,12 @@ Explanation explain_transformer(const TransformerWeights& w, const TensorView& x
 
 namespace {
 
-// ViT and GPT: one projection to [Q | K | V].
+// ViT and GPT: one projection to [Q | K | V]. norms: of the queries and keys, where there are any.
 Explanation explain_fused(std::string block, const Trace& trace, const LinearWeights& qkv,
                           const LinearWeights& proj, const AttentionOptions& attention,
-                          const std::string& T, const TokenLabels& tokens) {
+                          const std::string& T, const TokenLabels& tokens,
+                          const std::optional<NormWeights>& q_norm = {},
+                          const std::optional<NormWeights>& k_norm = {}) {
   Builder b;
   b.explanation.text = fmt::format("block.{}", block);
   b.explanation.block = std::move(block);
@@ -271,10 +290,13 @@ Explanation explain_fused(std::string block, const Trace& trace, const LinearWei
           return Dims{i[0], i[2], n * dim + i[1] * head_dim + i[3]};
         });
   }
-  for (const char* name : {"query_norm", "key_norm"}) {
-    if (!trace.find(name)) continue;
-    b.add(name, fmt::format("{0} = norm({0})", name[0]), trace.find(name),
-          {"B", "heads", T, "head_dim"});
+  const Axes axes = {"B", "heads", T, "head_dim"};
+  if (q_norm) {
+    b.add_norm("query_norm", "q = norm(q)", trace.find("query_norm"), axes, trace.find("query"),
+               *q_norm);
+  }
+  if (k_norm) {
+    b.add_norm("key_norm", "k = norm(k)", trace.find("key_norm"), axes, trace.find("key"), *k_norm);
   }
   AttentionLabels labels = token_labels(tokens);
   labels.tokens = labels.keys = T;
@@ -300,7 +322,8 @@ Explanation explain_vit(const VitWeights& w, const TensorView& x, const BlockOpt
   Trace trace;
   Tensor out(x.dtype(), {x.dim(0), x.dim(1), w.proj.weight.dim(0)});
   vit_forward(w, x, out, trace.observe(options));
-  return explain_fused("vit", trace, w.qkv, w.proj, options.attention, "N", tokens);
+  return explain_fused("vit", trace, w.qkv, w.proj, options.attention, "N", tokens, w.q_norm,
+                       w.k_norm);
 }
 
 Explanation explain_gpt(const GptWeights& w, const TensorView& x, const BlockOptions& options,
@@ -308,7 +331,9 @@ Explanation explain_gpt(const GptWeights& w, const TensorView& x, const BlockOpt
   Trace trace;
   Tensor out(x.dtype(), {x.dim(0), x.dim(1), w.c_proj.weight.dim(0)});
   gpt_forward(w, x, out, trace.observe(options));
-  return explain_fused("gpt", trace, w.c_attn, w.c_proj, options.attention, "T", tokens);
+  AttentionOptions attention = options.attention;
+  if (attention.causal == Causal::none) attention.causal = Causal::aligned;  // as the block does
+  return explain_fused("gpt", trace, w.c_attn, w.c_proj, attention, "T", tokens);
 }
 
 }  // namespace qkv

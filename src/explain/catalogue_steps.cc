@@ -22,8 +22,7 @@ constexpr Message kMessages[] = {
      "The simplest self-attention: every token is compared with every token as it is, and replaced "
      "by a mixture of all of them.",
      "Dạng tự chú ý đơn giản nhất: mỗi token được so trực tiếp với mọi token, rồi được thay bằng "
-     "một "
-     "hỗn hợp của tất cả.",
+     "một hỗn hợp của tất cả.",
      "가장 단순한 셀프 어텐션: 각 토큰을 있는 그대로 모든 토큰과 비교하고, 모든 토큰의 혼합으로 "
      "바꾼다.",
      "最简单的自注意力：每个词元原样与所有词元比较，再换成所有词元的混合。"},
@@ -59,8 +58,7 @@ constexpr Message kMessages[] = {
      "The pixels are the tokens. A 1×1 convolution makes queries, keys and values; channels come "
      "first, pixels last.",
      "Các điểm ảnh chính là token. Một phép tích chập 1×1 tạo query, key và value; kênh đứng "
-     "trước, "
-     "điểm ảnh đứng sau.",
+     "trước, điểm ảnh đứng sau.",
      "픽셀이 곧 토큰이다. 1×1 합성곱이 쿼리, 키, 값을 만들며, 채널이 앞, 픽셀이 뒤에 온다.",
      "像素就是词元。一个 1×1 卷积产生查询、键和值；通道在前，像素在后。"},
     {"block.psa.title", "PSA block: attention, then a feed-forward part",
@@ -70,8 +68,7 @@ constexpr Message kMessages[] = {
      "What attention finds is added to the input; then two 1×1 convolutions with SiLU between them "
      "do the same once more.",
      "Kết quả chú ý được cộng vào đầu vào; sau đó hai phép tích chập 1×1 với SiLU ở giữa làm như "
-     "vậy "
-     "thêm một lần.",
+     "vậy thêm một lần.",
      "어텐션의 결과를 입력에 더하고, 이어서 SiLU를 사이에 둔 두 1×1 합성곱이 같은 일을 한 번 더 "
      "한다.",
      "注意力的结果加到输入上；接着两个中间带 SiLU 的 1×1 卷积再做一次同样的事。"},
@@ -84,8 +81,7 @@ constexpr Message kMessages[] = {
      "Một phép tích chập 1×1 cho hai nửa; một nửa giữ nguyên, nửa kia đi qua chú ý; phép tích chập "
      "cuối gộp chúng lại.",
      "1×1 합성곱이 두 절반을 만들고, 하나는 그대로 두고 다른 하나는 어텐션을 거친 뒤, 마지막 "
-     "합성곱이 "
-     "합친다.",
+     "합성곱이 합친다.",
      "一个 1×1 卷积给出两半；一半保留，另一半经过注意力；最后的卷积把它们合并。"},
 
     // --- inputs and weights ---------------------------------------------------------------
@@ -142,15 +138,13 @@ constexpr Message kMessages[] = {
      "Q, K, V로 가는 1×1 합성곱", "用 1×1 卷积得到 Q、K、V"},
     {"step.qkv_conv.meaning",
      "The same linear map for every pixel, with Wq, Wk and Wv fused in one weight. Its channels "
-     "are "
-     "sorted per head: q of head 0, k of head 0, v of head 0, q of head 1, …",
+     "are sorted per head: q of head 0, k of head 0, v of head 0, q of head 1, …",
      "Cùng một ánh xạ tuyến tính cho mọi điểm ảnh, với Wq, Wk, Wv gộp trong một trọng số. Các kênh "
      "xếp theo từng đầu: q của đầu 0, k của đầu 0, v của đầu 0, q của đầu 1, …",
      "모든 픽셀에 같은 선형 변환이며, Wq, Wk, Wv가 하나의 가중치로 합쳐져 있다. 채널은 헤드별로 "
      "정렬된다: 헤드 0의 q, k, v, 헤드 1의 q, …",
      "对每个像素做同一个线性映射，Wq、Wk、Wv 合在一个权重里。通道按头排列：头 0 的 q、k、v，头 1 "
-     "的 "
-     "q，……"},
+     "的 q，……"},
     {"step.query.title", "Query", "Query", "쿼리", "查询"},
     {"step.query.meaning", "What each token asks.", "Mỗi token hỏi gì.", "각 토큰이 묻는 것.",
      "每个词元要问的内容。"},
@@ -174,8 +168,7 @@ constexpr Message kMessages[] = {
     {"step.value_conv.title", "Value", "Value", "값", "值"},
     {"step.value_conv.meaning",
      "What each pixel passes on. Its width is free: it carries the content, while query and key "
-     "only "
-     "decide the shares.",
+     "only decide the shares.",
      "Mỗi điểm ảnh truyền đi điều gì. Độ rộng của nó tự do: nó mang nội dung, còn query và key chỉ "
      "quyết định tỉ trọng.",
      "각 픽셀이 전달하는 것. 폭은 자유롭다: 값은 내용을 나르고 쿼리와 키는 비율만 정한다.",
@@ -194,8 +187,7 @@ constexpr Message kMessages[] = {
     {"step.scores.title", "Scores", "Điểm số", "점수", "分数"},
     {"step.scores.meaning",
      "The dot product of each query with each key. Vectors that point the same way score high: "
-     "they "
-     "are relevant to each other.",
+     "they are relevant to each other.",
      "Tích vô hướng của mỗi query với mỗi key. Các vector cùng hướng cho điểm cao: chúng liên quan "
      "đến nhau.",
      "각 쿼리와 각 키의 내적. 같은 방향을 가리키는 벡터는 점수가 높다: 서로 관련이 있다는 뜻이다.",
@@ -203,11 +195,13 @@ constexpr Message kMessages[] = {
     {"step.scaled.title", "Scaled scores", "Điểm số đã chia tỉ lệ", "스케일된 점수",
      "缩放后的分数"},
     {"step.scaled.meaning",
-     "Divided by the square root of the key's width, so that wide vectors do not saturate the "
-     "softmax.",
-     "Chia cho căn bậc hai độ rộng của key, để vector rộng không làm softmax bão hoà.",
-     "키의 폭의 제곱근으로 나눠, 폭이 큰 벡터가 소프트맥스를 포화시키지 않게 한다.",
-     "除以键宽度的平方根，使宽向量不会让 softmax 饱和。"},
+     "Divided by the square root of the key's width: products grow with the width, and large ones "
+     "saturate the softmax, whose gradient then vanishes.",
+     "Chia cho căn bậc hai độ rộng của key: tích vô hướng lớn dần theo độ rộng, và khi quá lớn sẽ "
+     "làm softmax bão hoà, gradient triệt tiêu.",
+     "키의 폭의 제곱근으로 나눈다: 내적은 폭이 클수록 커지고, 너무 크면 소프트맥스가 포화되어 "
+     "기울기가 소실된다.",
+     "除以键宽度的平方根：点积随宽度增大，过大时 softmax 会饱和，梯度随之消失。"},
     {"step.softcapped.title", "Capped scores", "Điểm số đã chặn", "상한을 둔 점수", "限幅后的分数"},
     {"step.softcapped.meaning", "Bent smoothly, so that no score passes the cap.",
      "Uốn trơn để không điểm nào vượt mức chặn.", "어떤 점수도 상한을 넘지 않도록 부드럽게 휜다.",
@@ -219,10 +213,17 @@ constexpr Message kMessages[] = {
      "쿼리가 보아서는 안 되는 것은 −inf가 되고, 소프트맥스는 이를 비율 0으로 바꾼다.",
      "查询不能看到的位置变成 −inf，softmax 会把它变成权重 0。"},
     {"step.weights.title", "Attention weights", "Trọng số chú ý", "어텐션 가중치", "注意力权重"},
-    {"step.weights.meaning", "Each row as shares of 1: how much a query listens to each key.",
-     "Mỗi hàng là các tỉ trọng có tổng bằng 1: query lắng nghe mỗi key bao nhiêu.",
-     "각 행은 합이 1인 비율: 쿼리가 각 키에 얼마나 귀 기울이는가.",
-     "每一行是和为 1 的比例：查询对每个键听取多少。"},
+    {"step.weights.meaning",
+     "Each row as shares of 1: how much a query listens to each key. A share is exp(score) over "
+     "the sum of its row; the row's largest score is subtracted first, which changes no share but "
+     "keeps exp small.",
+     "Mỗi hàng là các tỉ trọng có tổng bằng 1: query lắng nghe mỗi key bao nhiêu. Mỗi tỉ trọng là "
+     "exp(điểm số) chia cho tổng của cả hàng; trước đó trừ đi điểm lớn nhất của hàng, điều này "
+     "không đổi tỉ trọng nào mà chỉ giữ exp nhỏ.",
+     "각 행은 합이 1인 비율: 쿼리가 각 키에 얼마나 귀 기울이는가. 비율은 exp(점수)를 그 행의 "
+     "합으로 나눈 것이다. 먼저 행의 가장 큰 점수를 빼는데, 비율은 그대로이고 exp만 작게 유지된다.",
+     "每一行是和为 1 的比例：查询对每个键听取多少。比例等于 exp(分数) "
+     "除以该行之和；先减去该行最大的分数，这不改变任何比例，只让 exp 保持较小。"},
     {"step.heads.title", "Head outputs", "Đầu ra của từng đầu", "헤드 출력", "各头的输出"},
     {"step.heads.meaning", "For each query the values, mixed by its weights.",
      "Với mỗi query, các value được trộn theo trọng số của nó.",
@@ -239,6 +240,16 @@ constexpr Message kMessages[] = {
      "Cùng những con số ấy, lại được xem là kênh của các điểm ảnh; không có gì di chuyển.",
      "같은 수를 다시 픽셀의 채널로 본다. 아무것도 움직이지 않는다.",
      "同样的数字重新看作像素的通道；没有任何数据移动。"},
+    {"step.w_pe.title", "Weights of the positional encoding", "Trọng số của mã hoá vị trí",
+     "위치 인코딩의 가중치", "位置编码的权重"},
+    {"step.w_pe.meaning",
+     "Nine weights a channel, one for each neighbour of a pixel: above left, above, above right, "
+     "and so on. Neighbours outside of the image are left out.",
+     "Mỗi kênh chín trọng số, mỗi điểm ảnh lân cận một trọng số: trên trái, trên, trên phải, v.v. "
+     "Lân cận nằm ngoài ảnh thì bỏ qua.",
+     "채널마다 가중치 아홉 개로, 픽셀의 이웃마다 하나씩이다: 왼쪽 위, 위, 오른쪽 위 등. 이미지 "
+     "밖의 이웃은 뺀다.",
+     "每个通道九个权重，像素的每个邻居一个：左上、上、右上，依此类推。图像之外的邻居不计。"},
     {"step.pe.title", "Positional encoding", "Mã hoá vị trí", "위치 인코딩", "位置编码"},
     {"step.pe.meaning",
      "A depthwise 3×3 convolution of the values: it tells neighbours from far pixels, which "
@@ -309,14 +320,11 @@ constexpr Message kMessages[] = {
      "(8 keys) and how much the weights still react to the scores; first as they are, then divided "
      "by √d.",
      "Với query và key ngẫu nhiên có độ rộng d: độ lớn của điểm số, trọng số lớn nhất của một hàng "
-     "(8 "
-     "key) và mức độ trọng số còn phản ứng với điểm số; trước là để nguyên, sau là chia cho √d.",
+     "(8 key) và mức độ trọng số còn phản ứng với điểm số; trước là để nguyên, sau là chia cho √d.",
      "폭이 d인 무작위 쿼리와 키에 대해: 점수의 크기, 한 행(키 8개)의 가장 큰 가중치, 가중치가 "
-     "점수에 "
-     "아직 반응하는 정도. 먼저 그대로, 다음은 √d로 나눈 경우이다.",
+     "점수에 아직 반응하는 정도. 먼저 그대로, 다음은 √d로 나눈 경우이다.",
      "对宽度为 d 的随机查询和键：分数的大小、一行（8 "
-     "个键）中最大的权重，以及权重对分数还有多少反应；"
-     "先是原样，再是除以 √d。"},
+     "个键）中最大的权重，以及权重对分数还有多少反应；先是原样，再是除以 √d。"},
 };
 
 }  // namespace

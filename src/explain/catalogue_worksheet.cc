@@ -40,16 +40,6 @@ constexpr Message kMessages[] = {
      "被掩码遮住的位置写 −inf。"},
     {"worksheet.head", "head {}", "đầu {}", "헤드 {}", "头 {}"},
     {"worksheet.channel", "channel {}", "kênh {}", "채널 {}", "通道 {}"},
-    {"worksheet.w_pe.title", "Weights of the positional encoding", "Trọng số của mã hoá vị trí",
-     "위치 인코딩의 가중치", "位置编码的权重"},
-    {"worksheet.w_pe.meaning",
-     "Nine weights a channel, one for each neighbour of a pixel: above left, above, above right, "
-     "and so on. Neighbours outside of the image are left out.",
-     "Mỗi kênh chín trọng số, mỗi điểm ảnh lân cận một trọng số: trên trái, trên, trên phải, v.v. "
-     "Lân cận nằm ngoài ảnh thì bỏ qua.",
-     "채널마다 가중치 아홉 개로, 픽셀의 이웃마다 하나씩이다: 왼쪽 위, 위, 오른쪽 위 등. 이미지 "
-     "밖의 이웃은 뺀다.",
-     "每个通道九个权重，像素的每个邻居一个：左上、上、右上，依此类推。图像之外的邻居不计。"},
 
     // --- exercises --------------------------------------------------------------------------
     {"worksheet.exercise.title", "Self-attention on small integers",

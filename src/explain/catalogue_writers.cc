@@ -7,9 +7,9 @@ namespace {
 
 constexpr Message kMessages[] = {
     {"writer.shape", "shape", "hình dạng", "모양", "形状"},
-    {"writer.shown", "shown:", "đang hiển thị:", "표시:", "显示："},
-    {"writer.range", " {} {} of {};", " {} {} trên tổng {};", " {} {} (전체 {});",
-     " {} {}（共 {}）；"},
+    {"writer.shown", "shown: {}", "đang hiển thị: {}", "표시: {}", "显示：{}"},
+    {"writer.range", "{} {} of {}", "{} {} trên tổng {}", "{} {} (전체 {})", "{} {}（共 {}）"},
+    {"writer.and", "; ", "; ", "; ", "；"},
     {"writer.rows", "rows", "hàng", "행", "行"},
     {"writer.columns", "columns", "cột", "열", "列"},
     {"writer.turned", "(Printed with a row a token; in the tensor the tokens are the last axis.)",

@@ -59,8 +59,6 @@ Explanation dot() {
   return e;
 }
 
-const std::vector<std::string> kPixels = {"p0", "p1", "p2", "p3"};
-
 Explanation pixels() {
   // [C, H, W]: channel 0 of the four pixels, then channel 1, …
   const Tensor x = numbers({1, 4, 2, 2}, {1, 2, 3, 4, 0, 1, 0, 1, 1, 0, 1, 0, 2, 2, 2, 2});
@@ -78,22 +76,19 @@ Explanation pixels() {
   Step tokens =
       table("tokens", "X[p, c] = image[c, y, x],  p = W·y + x",
             Tensor::copy_of(x.view().flatten(2, 3).select(0, 0).transpose(0, 1)), {"N", "C"});
-  tokens.rows = kPixels;
+  tokens.rows = {"p0", "p1", "p2", "p3"};
   tokens.cols = {"c0", "c1", "c2", "c3"};
   e.steps.insert(e.steps.begin() + 1, std::move(tokens));
-  for (Step& s : e.steps) {
-    if (s.name == "scores" || s.name == "scaled" || s.name == "weights") s.rows = s.cols = kPixels;
-    if (s.tokens_last) s.cols = kPixels;
-  }
   // With no projection behind it, the image again has nothing new to show.
   std::erase_if(e.steps, [](const Step& s) { return s.name == "concat"; });
-  e.steps.front().axes = {"B", "C", "height", "width"};  // channel by channel, as it lies
-  for (const char* step : {"query", "key"}) {
+  e.steps.back().formula = "Y = heads.view(B, C, H, W)";
+  e.steps.front().planes = true;
+  for (const char* step : {"query", "key", "value"}) {
     for (std::int64_t d = 0; d < 2; ++d) e.expanded.push_back({step, {0, 0, d, 0}});
   }
-  e.expanded.push_back({"scaled", {0, 0, 0, 3}});
-  e.expanded.push_back({"weights", {0, 0, 0, 3}});
-  e.expanded.push_back({"heads", {0, 0, 1, 0}});
+  for (const char* step : {"scores", "scaled", "weights"})
+    e.expanded.push_back({step, {0, 0, 0, 3}});
+  for (std::int64_t d = 0; d < 2; ++d) e.expanded.push_back({"heads", {0, 0, d, 0}});
   tell(e, "w_query", "example.pixels.w_query");
   tell(e, "w_key", "example.pixels.w_key");
   tell(e, "w_value", "example.pixels.w_value");
@@ -138,9 +133,23 @@ Explanation channels() {
       {"1", "7"});
   sizes.cols = {"dim", "heads", "attn_ratio", "head_dim", "key_dim", "nh_kd", "h"};
   e.steps.insert(e.steps.begin(), std::move(sizes));
+  for (const char* step : {"query", "scores", "scaled", "weights", "heads"}) {
+    e.expanded.push_back({step, {0, 0, 0, 0}});
+  }
+  e.expanded.push_back({"concat", {0, 2, 0, 0}});  // the first channel of the second head
+  for (const char* step : {"pe", "sum", "output"}) e.expanded.push_back({step, {0, 0, 0, 0}});
   e.remarks.push_back({"qkv", "example.channels.count", {"8", "2", "2", "4"}});
   e.remarks.push_back({"value", "example.channels.why", {}});
   return e;
+}
+
+// One entry of each step from Q to the output of several heads, and one column of their concat.
+void expand_heads(Explanation& e, std::int64_t column) {
+  for (const char* step : {"query", "scores", "scaled", "weights", "heads"}) {
+    e.expanded.push_back({step, {0, 0, 0, 1}});
+  }
+  e.expanded.push_back({"concat", {0, 0, column}});
+  e.expanded.push_back({"output", {0, 0, 0}});
 }
 
 const TokenLabels kJourney = {"Your", "journey", "starts"};
@@ -178,7 +187,10 @@ Explanation causal() {
     if (s.name == "scaled") s.formula = "scaled = S/√3";
     if (s.name == "masked") s.formula = "masked[i, j] = scaled[i, j] if j ≤ i, else −inf";
   }
-  e.expanded = {{"masked", {0, 0, 0, 1}}, {"weights", {0, 0, 1, 0}}, {"output", {0, 0, 1, 0}}};
+  e.expanded = {{"scaled", {0, 0, 1, 0}},
+                {"masked", {0, 0, 0, 1}},
+                {"weights", {0, 0, 1, 0}},
+                {"output", {0, 0, 1, 0}}};
   e.remarks.push_back({"weights", "example.causal.first_token", {}});
   e.remarks.push_back({"output", "example.causal.generation", {}});
   return e;
@@ -199,6 +211,7 @@ Explanation heads() {
   w.heads = 2;
   Explanation e = explain_transformer(w, x, {}, {}, kJourney);
   name_example(e, "heads");
+  expand_heads(e, 2);  // the first column of the second head
   e.remarks.push_back({"weights", "example.heads.differ", {}});
   return e;
 }
@@ -263,6 +276,8 @@ Explanation vit() {
   w.heads = 12;
   Explanation e = explain_vit(w, x, {});
   name_example(e, "vit");
+  e.expanded.push_back({"qkv", {0, 0, 1}});
+  expand_heads(e, 1);
   e.remarks.push_back({"qkv", "example.vit.one_product", {"2304", "768"}});
   e.remarks.push_back({"value", "example.vit.drawers", {}});
   return e;
@@ -282,7 +297,8 @@ Explanation transformer() {
   weights.heads = 8;
   Explanation e = explain_transformer(weights, x, {}, {});
   name_example(e, "transformer");
-  e.remarks.push_back({"value", "example.transformer.split", {"512", "8", "64"}});
+  expand_heads(e, 1);
+  e.remarks.push_back({"query", "example.transformer.split", {}});
   e.remarks.push_back({"weights", "example.transformer.rows", {}});
   return e;
 }

@@ -125,7 +125,7 @@ double evaluate(const Expansion& e) {
   switch (e.kind) {
     case Expansion::Kind::products:
       for (const auto& [a, b] : e.terms) sum += a * b;
-      return e.factor * sum + e.addend;
+      return sum + e.addend;
     case Expansion::Kind::sum:
       for (const auto& [a, b] : e.terms) sum += a;
       return sum;
@@ -133,9 +133,27 @@ double evaluate(const Expansion& e) {
       for (double s : e.scores) sum += std::exp(s - e.largest);
       return std::exp(e.scores[static_cast<std::size_t>(e.chosen)] - e.largest) / sum;
     case Expansion::Kind::silu:
-      return e.terms.front().first / (1 + std::exp(-e.terms.front().first));
+      for (const auto& [a, b] : e.terms) sum += a * b;
+      sum += e.addend;
+      return sum / (1 + std::exp(-sum));
+    case Expansion::Kind::softcap: {
+      const auto& [a, cap] = e.terms.front();
+      return cap * std::tanh(a / cap);
+    }
+    case Expansion::Kind::norm: {
+      const auto& [a, w] = e.terms.front();
+      return (a - e.mean) / std::sqrt(e.variance + e.eps) * w + e.addend;
+    }
     default: return e.value;
   }
+}
+
+// Inputs, weights, and Q, K and V where nothing makes them; all else has to say where it is from.
+bool is_given(const Explanation& e, const Step& step) {
+  const std::string name = step.name.substr(step.name.rfind('.') + 1);
+  const bool role = name == "query" || name == "key" || name == "value";
+  return name == "input" || name == "memory" || name.starts_with("w_") ||
+         (role && e.find("w_" + name) == nullptr && e.find("input") == nullptr);
 }
 
 void expect_expansions_hold(const Explanation& e, double tolerance) {
@@ -152,6 +170,7 @@ void expect_expansions_hold(const Explanation& e, double tolerance) {
         rest /= shape[d];
       }
       const Expansion x = step.expand(index);
+      EXPECT_TRUE(x.kind != Expansion::Kind::given || is_given(e, step)) << step.name;
       EXPECT_EQ(x.value, step.value->view().at(index)) << step.name;
       if (x.kind == Expansion::Kind::hidden) {
         EXPECT_TRUE(x.value == 0 || std::isinf(x.value)) << step.name;
@@ -200,6 +219,16 @@ TEST(ExplainExpansions, GiveTheNumbersOfBlocks) {
   psa.expand.weight = up;
   psa.reduce.weight = down;
   expect_expansions_hold(explain_psa_block(psa, x, {}), 1e-12);
+  psa.shortcut = false;
+  expect_expansions_hold(explain_psa_block(psa, x, {}), 1e-12);
+  const Tensor cv1 = t({12, 6}), cv2 = t({5, 12}), b4 = t({12});
+  C2psaWeights c2psa;
+  c2psa.cv1 = {cv1, b4};
+  c2psa.cv2.weight = cv2;
+  c2psa.blocks = {psa, psa};
+  expect_expansions_hold(explain_c2psa(c2psa, x, {}), 1e-12);
+  psa.attention.proj = {};
+  expect_expansions_hold(explain_detector(psa.attention, x, {}), 1e-12);
 
   const Tensor q = t({2, 4, 3, 5}), k = t({2, 2, 6, 5}), v = t({2, 2, 6, 3}), bias = t({4, 3, 6});
   const Tensor alibi = t({4}), sinks = t({4});
@@ -209,6 +238,9 @@ TEST(ExplainExpansions, GiveTheNumbersOfBlocks) {
   options.sinks = sinks;
   options.softcap = 2;
   options.causal = Causal::bottom_right;
+  expect_expansions_hold(explain_attention(q, k, v, options), 1e-12);
+  const std::int64_t lengths[] = {4, 0};
+  options.key_lengths = TensorView::of(lengths);
   expect_expansions_hold(explain_attention(q, k, v, options), 1e-12);
 
   const Tensor memory = t({2, 7, 5}), tokens = t({2, 3, 4}), wq = t({6, 4}), wk = t({6, 5});
@@ -220,6 +252,44 @@ TEST(ExplainExpansions, GiveTheNumbersOfBlocks) {
   w.output.weight = wo;
   w.heads = 2;
   expect_expansions_hold(explain_transformer(w, tokens, memory, {}), 1e-12);
+
+  const Tensor fused = t({12, 4}), out = t({4, 4}), gamma = t({2}), beta = t({2});
+  VitWeights vit;
+  vit.qkv.weight = fused;
+  vit.proj.weight = out;
+  vit.heads = 2;
+  vit.q_norm = NormWeights{.weight = gamma, .bias = beta};
+  vit.k_norm = NormWeights{.weight = gamma, .kind = NormKind::rms};
+  expect_expansions_hold(explain_vit(vit, tokens, {}), 1e-12);
+}
+
+// Formulas are those of what was computed.
+TEST(ExplainSteps, FormulasFollowTheOptions) {
+  const Tensor q(DType::f64, {1, 1, 2, 4}), bias(DType::f64, {2, 2}), one(DType::f64, {1});
+  const auto formula = [&](const AttentionOptions& options, std::string_view step) {
+    const Explanation e = explain_attention(q, q, q, options);
+    return e.find(step) == nullptr ? "none" : e.find(step)->formula;
+  };
+  EXPECT_EQ(formula({}, "masked"), "none");
+  EXPECT_EQ(formula({.causal = Causal::top_left}, "masked"), "masked = scaled + mask");
+  EXPECT_EQ(formula({.bias = bias}, "masked"), "masked = scaled + bias");
+  EXPECT_EQ(formula({.softcap = 3.0, .alibi = one}, "masked"),
+            "masked = softcapped − slope·|i + offset − j|");
+  EXPECT_EQ(formula({}, "weights"), "P = softmax(scaled)");
+  EXPECT_EQ(formula({.sinks = one}, "weights"), "P = exp(scaled) / (Σ exp(scaled) + exp(sink))");
+  EXPECT_EQ(formula({}, "scaled"), "scaled = S/√D");
+  EXPECT_EQ(formula({.scale = 0.25}, "scaled"), "scaled = 0.25·S");
+}
+
+// A key that does not exist has no product, whatever lies in its place.
+TEST(ExplainSteps, KeysPastTheLengthHaveNoScores) {
+  Tensor q(DType::f64, {1, 1, 1, 2}), k(DType::f64, {1, 1, 3, 2});
+  k.view().set({0, 0, 2, 0}, std::nan(""));
+  const std::int64_t lengths[] = {2};
+  const Explanation e = explain_attention(q, k, k, {.key_lengths = TensorView::of(lengths)});
+  for (const char* step : {"scores", "scaled", "masked"}) {
+    EXPECT_EQ(e.find(step)->value->view().at({0, 0, 0, 2}), -HUGE_VAL) << step;
+  }
 }
 
 // --- writers ----------------------------------------------------------------------------------
@@ -351,6 +421,43 @@ TEST(ExplainText, ExpandsTheEntriesThatAreAskedFor) {
                           "nothing[0,0]", "query[0,1", "query[a,b]", "query[0,0,0,9]", ""}) {
     EXPECT_THROW(parse_entry(bad, e, {}), Error) << bad;
   }
+}
+
+// What a smaller step has not is no reason to refuse it of a larger one.
+TEST(ExplainText, AStepWithoutTheColumnsAskedForIsShownAsUsual) {
+  WriteOptions options;
+  options.selection.cols = Range{100, 102};
+  const std::string text = write_text(example("transformer"), options);
+  EXPECT_NE(text.find("columns 100–101 of 512"), std::string::npos);
+  EXPECT_NE(text.find("columns 0–7 of 20"), std::string::npos);
+  options.selection.cols = Range{512, 513};
+  EXPECT_THROW(write_text(example("transformer"), options), Error);
+  EXPECT_THROW(write_markdown(example("transformer"), options), Error);
+  EXPECT_THROW(write_json(example("transformer"), options), Error);
+  EXPECT_THROW(write_csv(example("transformer"), options), Error);
+}
+
+// Entries that are written out anyway follow what is shown.
+TEST(ExplainText, WritesOutEntriesOfTheHeadThatIsShown) {
+  WriteOptions options;
+  EXPECT_NE(write_text(example("heads"), options).find("query[0,1] (h = 0) = "), std::string::npos);
+  options.selection.head = 1;
+  EXPECT_NE(write_text(example("heads"), options).find("query[0,1] (h = 1) = "), std::string::npos);
+  options.selection.rows = Range{1, 3};
+  EXPECT_EQ(write_text(example("heads"), options).find("query[0,1]"), std::string::npos);
+}
+
+TEST(ExplainText, PixelsAndTheirRolesHaveNames) {
+  const std::string pixels = write_text(example("pixels"), {});
+  EXPECT_NE(pixels.find("    q0  q1  k0  k1  v0  v1\n"), std::string::npos);
+  EXPECT_NE(pixels.find("scaled[0,3] = 5/√2 = 3.5355"), std::string::npos);
+  const std::string channels = write_text(example("channels"), {});
+  EXPECT_NE(channels.find("h1.v1"), std::string::npos);
+  for (const char* name : {"query", "key", "value", "heads"}) {
+    EXPECT_EQ(example("channels").find(name)->cols.size(), 9u) << name;
+  }
+  EXPECT_EQ(example("channels").find("weights")->rows.back(), "p8");
+  EXPECT_EQ(example("channels").find("w_pe")->value->shape(), (Dims{4, 3, 3}));
 }
 
 TEST(ExplainText, RangesAreParsed) {

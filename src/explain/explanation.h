@@ -21,22 +21,26 @@ struct Expansion {
   enum class Kind : std::uint8_t {
     given,     // not computed: an input or a weight
     copied,    // the entry source[source_index], moved but not changed
-    products,  // factor·Σ a·b + addend
+    products,  // Σ a·b + addend
     softmax,   // exp(scores[chosen] - largest) / Σ exp(score - largest)
     hidden,    // the mask hides it: -inf as a score, 0 as a weight
     sum,       // Σ a (b is 1)
-    silu,      // a·1/(1 + exp(-a)), of the one term's a
+    silu,      // s/(1 + exp(-s)), s = Σ a·b + addend
+    softcap,   // b·tanh(a/b), of the one term
+    norm,      // (a - mean)/√(variance + eps)·b + addend, of the one term
   };
   Kind kind = Kind::given;
   double value = 0;                              // the entry itself, as the engine computed it
-  std::vector<std::pair<double, double>> terms;  // products, sum
-  double factor = 1, addend = 0;                 // products; addend is a bias
+  std::vector<std::pair<double, double>> terms;  // a, b
+  double addend = 0;                             // a bias
   bool has_addend = false;
-  std::vector<double> scores;  // softmax: of the visible keys
-  std::int64_t chosen = 0;     // softmax: which of them
-  double largest = 0;          // softmax
-  std::string source;          // copied: a step's name
-  Dims source_index;           // copied
+  std::int64_t root = 0;  // products: if not 0, the one b is 1/√root, and is better said so
+  double mean = 0, variance = 0, eps = 0;  // norm
+  std::vector<double> scores;              // softmax: of the visible keys
+  std::int64_t chosen = 0;                 // softmax: which of them
+  double largest = 0;                      // softmax
+  std::string source;                      // copied: a step's name
+  Dims source_index;                       // copied
 };
 
 // One step. Its title and meaning stand in the catalogue as "<text>.title" and "<text>.meaning".
@@ -51,6 +55,8 @@ struct Step {
   bool table = false;                   // each column is a quantity of its own
   // Dimensions are (…, width, token): people read a token a row, so text is printed transposed.
   bool tokens_last = false;
+  bool planes = false;                // an image that is shown a channel at a time, as it lies
+  std::vector<std::string> channels;  // labels of any other image's channels; empty: c0, c1, …
   std::function<Expansion(const Dims& index)> expand;  // index of an entry of value; may be empty
 };
 

@@ -29,6 +29,30 @@ SharedTensor Trace::find(std::string_view step) const {
   return found == steps_.end() ? nullptr : found->second;
 }
 
+Step make_step(std::string name, std::string formula, const SharedTensor& value,
+               std::vector<std::string> axes) {
+  Step step;
+  step.text = fmt::format("step.{}", name.substr(name.rfind('.') + 1));
+  step.name = std::move(name);
+  step.formula = std::move(formula);
+  step.value = value;
+  step.axes = std::move(axes);
+  step.expand = [value](const Dims& i) {
+    Expansion e;
+    e.value = value->view().at(i);
+    return e;
+  };
+  return step;
+}
+
+Expansion copied_from(std::string source, const Dims& index) {
+  Expansion e;
+  e.kind = Expansion::Kind::copied;
+  e.source = std::move(source);
+  e.source_index = index;
+  return e;
+}
+
 Expansion expand_linear(const Tensor& x, const Dims& x_index, int x_axis, const Tensor& weight,
                         const Tensor* bias, std::int64_t o) {
   Expansion e;
@@ -63,11 +87,17 @@ class Parts {
     AttentionOptions plain;
     plain.scale = 1;
     plain.accumulate = t_.options.accumulate;
+    plain.key_lengths = t_.options.key_lengths;  // what does not exist has no product either
+    plain.query_starts = t_.options.query_starts;
+    plain.key_starts = t_.options.key_starts;
     AttentionStages stages;
     stages.scores = products;
     attention_forward(q, k, v, out, plain, stages);
     scores_ = share(std::move(products));
-    scale_ = t_.options.scale.value_or(1 / std::sqrt(static_cast<double>(q.dim(3))));
+    const double usual = 1 / std::sqrt(static_cast<double>(q.dim(3)));
+    scale_ = t_.options.scale.value_or(usual);
+    if (scale_ == usual) root_ = q.dim(3);
+    cap_ = t_.options.softcap.value_or(0);
     group_ = q.dim(1) / k.dim(1);
     // Entries are expanded later, when the caller's arrays may be gone.
     if (t_.options.bias.has_value()) bias_ = share(Tensor::copy_of(t_.options.bias));
@@ -77,10 +107,11 @@ class Parts {
   }
 
   const SharedTensor& scores() const { return scores_; }
-  double scale() const { return scale_; }
+  bool divides_by_root() const { return root_ != 0; }
 
   Expansion score(const Dims& i) const {
     Expansion e;
+    if (at(*scores_, i) == kMinusInfinity) return hidden();
     e.kind = Expansion::Kind::products;
     for (std::int64_t d = 0; d < token_major(*t_.query).dim(3); ++d) {
       e.terms.emplace_back(element(t_.query, i[0], i[1], i[2], d),
@@ -91,8 +122,18 @@ class Parts {
 
   Expansion scaled(const Dims& i) const {
     Expansion e;
+    if (at(*t_.scaled, i) == kMinusInfinity) return hidden();
     e.kind = Expansion::Kind::products;
     e.terms.emplace_back(at(*scores_, i), scale_);
+    e.root = root_;
+    return e;
+  }
+
+  Expansion softcapped(const Dims& i) const {
+    Expansion e;
+    if (at(*t_.softcapped, i) == kMinusInfinity) return hidden();
+    e.kind = Expansion::Kind::softcap;
+    e.terms.emplace_back(at(*t_.scaled, i), cap_);
     return e;
   }
 
@@ -101,11 +142,9 @@ class Parts {
     const double value = at(*t_.masked, i),
                  before = at(t_.softcapped ? *t_.softcapped : *t_.scaled, i);
     if (value == kMinusInfinity) {
-      e.kind = Expansion::Kind::hidden;
+      return hidden();
     } else if (value == before) {
-      e.kind = Expansion::Kind::copied;
-      e.source = prefix_ + (t_.softcapped ? "softcapped" : "scaled");
-      e.source_index = i;
+      return copied_from(prefix_ + (t_.softcapped ? "softcapped" : "scaled"), i);
     } else {
       e.kind = Expansion::Kind::sum;
       e.terms.emplace_back(before, 1);
@@ -121,11 +160,8 @@ class Parts {
 
   Expansion weight(const Dims& i) const {
     const Tensor& scores = t_.masked ? *t_.masked : t_.softcapped ? *t_.softcapped : *t_.scaled;
+    if (at(scores, i) == kMinusInfinity) return hidden();
     Expansion e;
-    if (at(scores, i) == kMinusInfinity) {
-      e.kind = Expansion::Kind::hidden;
-      return e;
-    }
     e.kind = Expansion::Kind::softmax;
     e.largest = kMinusInfinity;
     Dims row = i;
@@ -158,6 +194,11 @@ class Parts {
   }
 
  private:
+  static Expansion hidden() {
+    Expansion e;
+    e.kind = Expansion::Kind::hidden;
+    return e;
+  }
   TensorView token_major(const Tensor& t) const {
     return t_.channel_first ? t.view().transpose(2, 3) : t.view();
   }
@@ -170,11 +211,25 @@ class Parts {
   std::string prefix_;
   SharedTensor scores_, bias_, sinks_;
   bool has_alibi_ = false;
-  double scale_ = 1;
-  std::int64_t group_ = 1;
+  double scale_ = 1, cap_ = 0;
+  std::int64_t root_ = 0, group_ = 1;
 };
 
+// "masked = scaled + bias − slope·|i + offset − j| + mask", as far as the options have it.
+std::string masked_formula(const std::string& last, const AttentionOptions& options) {
+  std::string formula = fmt::format("masked = {}", last);
+  if (options.bias.has_value()) formula += " + bias";
+  if (options.alibi.has_value()) formula += " − slope·|i + offset − j|";
+  return hides_keys(options) ? formula + " + mask" : formula;
+}
+
 }  // namespace
+
+bool hides_keys(const AttentionOptions& options) {
+  return options.causal != Causal::none || options.window.left >= 0 || options.window.right >= 0 ||
+         options.mask.has_value() || options.key_lengths.has_value() ||
+         options.query_starts.has_value();
+}
 
 void add_attention_steps(Explanation& explanation, const AttentionTrace& trace,
                          const AttentionLabels& labels, std::string_view prefix) {
@@ -182,12 +237,8 @@ void add_attention_steps(Explanation& explanation, const AttentionTrace& trace,
   const bool first = trace.channel_first;
   const auto add = [&](std::string_view name, std::string formula, const SharedTensor& value,
                        std::vector<std::string> axes, auto expand) {
-    Step step;
-    step.name = fmt::format("{}{}", prefix, name);
-    step.text = fmt::format("step.{}", name);
-    step.formula = std::move(formula);
-    step.value = value;
-    step.axes = std::move(axes);
+    Step step =
+        make_step(fmt::format("{}{}", prefix, name), std::move(formula), value, std::move(axes));
     step.shares = name == "weights";
     const bool pairs = step.axes[2] != labels.value_width && step.axes[3] != labels.value_width;
     step.tokens_last = first && !pairs;
@@ -204,28 +255,31 @@ void add_attention_steps(Explanation& explanation, const AttentionTrace& trace,
     };
     explanation.steps.push_back(std::move(step));
   };
-  const std::vector<std::string> pairs = {"B", "heads", labels.tokens, labels.keys};
+  const std::vector<std::string> pairs = {"B", labels.heads, labels.tokens, labels.keys};
   add("scores", first ? "S = Qᵀ·K" : "S = Q·Kᵀ", parts->scores(), pairs,
       [parts](const Dims& i) { return parts->score(i); });
-  const std::string root = trace.options.scale ? fmt::format("scaled = {}·S", *trace.options.scale)
-                                               : fmt::format("scaled = S/√{}", labels.key_width);
+  const std::string root = parts->divides_by_root()
+                               ? fmt::format("scaled = S/√{}", labels.key_width)
+                               : fmt::format("scaled = {}·S", *trace.options.scale);
   add("scaled", root, trace.scaled, pairs, [parts](const Dims& i) { return parts->scaled(i); });
   std::string last = "scaled";
   if (trace.softcapped) {
     add("softcapped", fmt::format("softcapped = c·tanh(scaled/c), c = {}", *trace.options.softcap),
-        trace.softcapped, pairs, [](const Dims&) { return Expansion(); });
+        trace.softcapped, pairs, [parts](const Dims& i) { return parts->softcapped(i); });
     last = "softcapped";
   }
   if (trace.masked) {
-    add("masked", fmt::format("masked = {} + mask", last), trace.masked, pairs,
+    add("masked", masked_formula(last, trace.options), trace.masked, pairs,
         [parts](const Dims& i) { return parts->masked(i); });
     last = "masked";
   }
-  add("weights", fmt::format("P = softmax({})", last), trace.weights, pairs,
-      [parts](const Dims& i) { return parts->weight(i); });
+  add("weights",
+      trace.options.sinks.has_value() ? fmt::format("P = exp({0}) / (Σ exp({0}) + exp(sink))", last)
+                                      : fmt::format("P = softmax({})", last),
+      trace.weights, pairs, [parts](const Dims& i) { return parts->weight(i); });
   add("heads", first ? "O = V·Pᵀ" : "O = P·V", trace.heads,
-      first ? std::vector<std::string>{"B", "heads", labels.value_width, labels.tokens}
-            : std::vector<std::string>{"B", "heads", labels.tokens, labels.value_width},
+      first ? std::vector<std::string>{"B", labels.heads, labels.value_width, labels.tokens}
+            : std::vector<std::string>{"B", labels.heads, labels.tokens, labels.value_width},
       [parts](const Dims& i) { return parts->head(i); });
 }
 

@@ -30,6 +30,13 @@ class Trace {
   std::map<std::string, SharedTensor, std::less<>> steps_;
 };
 
+// A step whose text is that of its name; its entries are given, until told otherwise.
+Step make_step(std::string name, std::string formula, const SharedTensor& value,
+               std::vector<std::string> axes);
+
+// What an entry is that was only moved from another step.
+Expansion copied_from(std::string source, const Dims& index);
+
 // An entry of y = x·Wᵀ + bias, where row `row` of x and output o are given by the caller.
 Expansion expand_linear(const Tensor& x, const Dims& x_index, int x_axis, const Tensor& weight,
                         const Tensor* bias, std::int64_t o);
@@ -42,9 +49,11 @@ struct AttentionTrace {
   bool channel_first = false;  // [B, heads, width, N] instead of [B, heads, T, width]
 };
 struct AttentionLabels {
-  std::string tokens = "T", keys = "T", key_width = "d_k", value_width = "d_v";
+  std::string heads = "heads", tokens = "T", keys = "T", key_width = "d_k", value_width = "d_v";
   std::vector<std::string> query_names, key_names;  // one a token, or none
 };
+// Whether there are keys that a query may not see by the options' own rules (a bias may also hide).
+bool hides_keys(const AttentionOptions& options);
 void add_attention_steps(Explanation& explanation, const AttentionTrace& trace,
                          const AttentionLabels& labels, std::string_view prefix = "");
 

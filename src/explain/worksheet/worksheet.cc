@@ -49,33 +49,9 @@ double rounded_up(double tolerance) {
   return std::ceil(tolerance / unit * (1 + 1e-9)) * unit;
 }
 
-// Detectors show no weights of their depthwise convolution. A pixel with all its neighbours has
-// them as factors, in order.
-void add_depthwise_weights(Explanation& e) {
-  const auto pe =
-      std::find_if(e.steps.begin(), e.steps.end(), [](const Step& s) { return s.name == "pe"; });
-  if (pe == e.steps.end() || e.find("w_pe") != nullptr) return;
-  const std::int64_t C = pe->value->dim(1);
-  Tensor weights(DType::f64, {C, 3, 3});
-  for (std::int64_t c = 0; c < C; ++c) {
-    const Expansion inner = pe->expand({0, c, 1, 1});
-    for (std::size_t n = 0; n < inner.terms.size(); ++n) {
-      weights.as<double>()[static_cast<std::size_t>(c) * 9 + n] = inner.terms[n].second;
-    }
-  }
-  Step step;
-  step.name = "w_pe";
-  step.text = "worksheet.w_pe";
-  step.formula = "Wpe";
-  step.axes = {"C", "3", "3"};
-  step.value = std::make_shared<const Tensor>(std::move(weights));
-  e.steps.insert(pe, std::move(step));
-}
-
 class Builder {
  public:
   Builder(const Explanation& explanation, int digits) : e_(explanation) {
-    add_depthwise_weights(e_);
     sheet_.digits = digits;
     sheet_.text = e_.text;
   }

@@ -63,7 +63,7 @@ TEST(Worksheet, HasABlankForEveryComputedEntry) {
     SCOPED_TRACE(named.name);
     for (const Part& part : named.sheet.parts) {
       const Step* step = named.explanation.find(part.name);
-      if (step == nullptr) continue;  // w_pe, which only worksheets show
+      ASSERT_NE(step, nullptr) << part.name;
       // Of the table of sizes three are given.
       const auto size = static_cast<std::size_t>(step->value->size());
       const std::size_t asked = part.given ? 0 : part.name == "dims" ? size - 3 : size;
@@ -158,7 +158,7 @@ TEST(Worksheet, HintWritesOneEntryOut) {
   EXPECT_EQ(hint_of(channels, *channels.find("dims"), words), "head_dim = ⌊4/2⌋ = 2");
   const Worksheet heads = example_worksheet("heads", 4);
   EXPECT_EQ(hint_of(heads, *heads.find("concat"), words).substr(0, 34),
-            "C[Your, 0] = O[head 0][Your, 0] = ");
+            "C[Your, 2] = O[head 1][Your, 0] = ");
 }
 
 TEST(Worksheet, HidesWhatTheMaskHides) {

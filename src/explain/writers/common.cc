@@ -74,6 +74,32 @@ std::string products(const Expansion& e, int digits, std::size_t most) {
   return sum;
 }
 
+// s/√n, where the one factor is 1/√n.
+std::string over_root(const Expansion& e, int digits) {
+  return fmt::format("{}/√{}", factor(e.terms.front().first, digits), e.root);
+}
+
+std::string silu(const Expansion& e, int digits, std::size_t most) {
+  const auto& [a, b] = e.terms.front();
+  if (e.terms.size() == 1 && b == 1 && !e.has_addend) {
+    return fmt::format("{0} / (1 + exp(−{0}))", factor(a, digits));
+  }
+  double s = e.addend;
+  for (const auto& [x, w] : e.terms) s += x * w;
+  return fmt::format("silu({0}) = {1} / (1 + exp(−{1}))", products(e, digits, most),
+                     factor(s, digits));
+}
+
+std::string norm(const Expansion& e, int digits) {
+  const auto& [x, w] = e.terms.front();
+  const std::string centred =
+      e.mean == 0 ? factor(x, digits)
+                  : fmt::format("({} − {})", factor(x, digits), factor(e.mean, digits));
+  return fmt::format("{}/√({} + {})·{}{}", centred, factor(e.variance, digits), e.eps,
+                     factor(w, digits),
+                     e.has_addend ? fmt::format(" + {}", factor(e.addend, digits)) : "");
+}
+
 std::string softmax(const Expansion& e, int digits, std::size_t most) {
   const auto power = [&](double s) {
     return fmt::format("exp({} − {})", factor(s, digits), factor(e.largest, digits));
@@ -100,7 +126,8 @@ std::string format_expansion(const Step& step, const Dims& index, const WriteOpt
     case Expansion::Kind::hidden:
       return fmt::format("{} = {}  ({})", name, value, message(options.language, "writer.hidden"));
     case Expansion::Kind::products:
-      return fmt::format("{} = {} = {}", name, products(e, digits, most), value);
+      return fmt::format("{} = {} = {}", name,
+                         e.root != 0 ? over_root(e, digits) : products(e, digits, most), value);
     case Expansion::Kind::sum:
       return fmt::format(
           "{} = {} = {}", name,
@@ -110,8 +137,12 @@ std::string format_expansion(const Step& step, const Dims& index, const WriteOpt
     case Expansion::Kind::softmax:
       return fmt::format("{} = {} = {}", name, softmax(e, digits, most / 2), value);
     case Expansion::Kind::silu:
-      return fmt::format("{0} = {1} / (1 + exp(−{1})) = {2}", name,
-                         factor(e.terms.front().first, digits), value);
+      return fmt::format("{} = {} = {}", name, silu(e, digits, most), value);
+    case Expansion::Kind::softcap:
+      return fmt::format("{0} = {2}·tanh({1}/{2}) = {3}", name,
+                         factor(e.terms.front().first, digits),
+                         factor(e.terms.front().second, digits), value);
+    case Expansion::Kind::norm: return fmt::format("{} = {} = {}", name, norm(e, digits), value);
   }
   return name;
 }
@@ -120,8 +151,20 @@ std::vector<Dims> entries_of(const Explanation& explanation, const Step& step,
                              const WriteOptions& options) {
   std::vector<Dims> result;
   if (!step.expand) return result;
+  const PagePart part = page_part(step, options.selection);
+  const auto inside = [](const Range& range, std::int64_t n) {
+    return n >= range.begin && n < range.end;
+  };
   for (const auto& [name, index] : explanation.expanded) {
-    if (name == step.name) result.push_back(index);
+    if (name != step.name) continue;
+    // Of the batch and head that are shown, if the matrix shows the entry at all.
+    Dims shown = index;
+    for (std::size_t axis = 0; axis < part.lead.size(); ++axis) {
+      auto& n = shown[static_cast<int>(axis)];
+      if (!inside(part.lead[axis], n)) n = part.lead[axis].begin;
+    }
+    const auto [row, col] = place_of(step, shown);
+    if (inside(part.rows, row) && inside(part.cols, col)) result.push_back(shown);
   }
   for (const Entry& entry : options.expanded) {
     if (entry.step == step.name) result.push_back(entry.index);

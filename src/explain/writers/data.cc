@@ -41,8 +41,8 @@ Json nested(const Step& step, const std::vector<Range>& slice, std::vector<std::
 
 Json expansion(const Step& step, const Dims& index) {
   const Expansion e = step.expand(index);
-  static constexpr const char* kKinds[] = {"given",  "copied", "products", "softmax",
-                                           "hidden", "sum",    "silu"};
+  static constexpr const char* kKinds[] = {"given", "copied", "products", "softmax", "hidden",
+                                           "sum",   "silu",   "softcap",  "norm"};
   Json json{{"index", std::vector<std::int64_t>(index.begin(), index.end())},
             {"kind", kKinds[static_cast<int>(e.kind)]},
             {"value", number(e.value, DType::f64)}};
@@ -51,6 +51,11 @@ Json expansion(const Step& step, const Dims& index) {
     terms.push_back({number(a, DType::f64), number(b, DType::f64)});
   if (!terms.empty()) json["terms"] = std::move(terms);
   if (e.has_addend) json["addend"] = number(e.addend, DType::f64);
+  if (e.kind == Expansion::Kind::norm) {
+    json["mean"] = number(e.mean, DType::f64);
+    json["variance"] = number(e.variance, DType::f64);
+    json["eps"] = e.eps;
+  }
   if (e.kind == Expansion::Kind::softmax) {
     json["scores"] = e.scores;
     json["chosen"] = e.chosen;
@@ -97,6 +102,7 @@ std::string csv_field(std::string_view text) {
 }  // namespace
 
 std::string write_json(const Explanation& explanation, const WriteOptions& options) {
+  check_selection(explanation, options.selection);
   const Language language = options.language;
   Json json{{"block", explanation.block},
             {"title", message(language, explanation.text + ".title")},
@@ -114,6 +120,7 @@ std::string write_json(const Explanation& explanation, const WriteOptions& optio
 }
 
 std::string write_csv(const Explanation& explanation, const WriteOptions& options) {
+  check_selection(explanation, options.selection);
   std::string out = "step,title,formula,shape,index,value\r\n";
   for (const Step& step : explanation.steps) {
     const std::string head = fmt::format(

@@ -45,6 +45,7 @@ void table(std::string& out, const PageView& view, const Matrix& m, int digits) 
 }  // namespace
 
 std::string write_markdown(const Explanation& explanation, const WriteOptions& options) {
+  check_selection(explanation, options.selection);
   const Language language = options.language;
   std::string out =
       fmt::format("# {}\n\n{}\n", escape(message(language, explanation.text + ".title")),

@@ -28,24 +28,21 @@ std::optional<std::int64_t> parse_number(std::string_view text) {
   return value;
 }
 
+// An image that is read pixel by pixel.
 bool is_image(const Step& step) {
   const auto n = step.axes.size();
-  return n == 4 && step.axes[n - 2] == "H" && step.axes[n - 1] == "W";
+  return n == 4 && !step.planes && step.axes[n - 2] == "H" && step.axes[n - 1] == "W";
 }
 
 bool is_head_axis(const std::string& axis) { return axis == "heads" || axis == "h"; }
 
-// The range of an axis of `extent` under what was asked for, or `first` entries if it is large.
-Range clip(const std::optional<Range>& asked, std::int64_t extent, std::int64_t first, bool full,
-           std::string_view option, std::string_view step) {
-  if (!asked) return {0, full || extent <= kSmall ? extent : std::min(extent, first)};
-  const Range range{asked->begin, asked->end < 0 ? extent : std::min(asked->end, extent)};
-  // A step with fewer rows than were asked for shows those that it has.
-  if (range.begin >= extent && extent > 0) {
-    refuse(option, fmt::format("a range that begins below {} ({})", extent, step),
-           fmt::format("{}", asked->begin));
+// The range of an axis of `extent` under what was asked for, or `first` entries if it is large. A
+// step that has nothing of what was asked for is shown as if nothing was.
+Range clip(const std::optional<Range>& asked, std::int64_t extent, std::int64_t first, bool full) {
+  if (!asked || asked->begin >= extent) {
+    return {0, full || extent <= kSmall ? extent : std::min(extent, first)};
   }
-  return range;
+  return {asked->begin, asked->end < 0 ? extent : std::min(asked->end, extent)};
 }
 
 }  // namespace
@@ -78,10 +75,7 @@ Page::Page(const Step& step) {
     width_ = shape[3];
     rows_ = shape[2] * shape[3];
     cols_ = shape[1];
-    if (rows_ <= kSmall) {
-      for (std::int64_t p = 0; p < rows_; ++p) row_labels_.push_back(fmt::format("p{}", p));
-    }
-    for (std::int64_t c = 0; c < cols_; ++c) col_labels_.push_back(fmt::format("c{}", c));
+    col_labels_ = step.channels;
     return;
   }
   lead_ = std::max(rank_ - 2, 0);
@@ -111,12 +105,12 @@ Dims Page::index(const std::vector<std::int64_t>& lead, std::int64_t row, std::i
 
 std::string Page::row_label(std::int64_t row) const {
   const auto n = static_cast<std::size_t>(row);
-  return n < row_labels_.size() ? row_labels_[n] : fmt::format("{}", row);
+  return n < row_labels_.size() ? row_labels_[n] : fmt::format("{}{}", image_ ? "p" : "", row);
 }
 
 std::string Page::col_label(std::int64_t col) const {
   const auto n = static_cast<std::size_t>(col);
-  return n < col_labels_.size() ? col_labels_[n] : fmt::format("{}", col);
+  return n < col_labels_.size() ? col_labels_[n] : fmt::format("{}{}", image_ ? "c" : "", col);
 }
 
 PagePart page_part(const Step& step, const Selection& selection) {
@@ -138,11 +132,26 @@ PagePart page_part(const Step& step, const Selection& selection) {
       part.lead.push_back({0, selection.full || extent <= most ? extent : 1});
     }
   }
-  part.rows =
-      clip(selection.rows, page.row_count(), kFirstRows, selection.full, "--rows", step.name);
-  part.cols =
-      clip(selection.cols, page.col_count(), kFirstCols, selection.full, "--cols", step.name);
+  part.rows = clip(selection.rows, page.row_count(), kFirstRows, selection.full);
+  part.cols = clip(selection.cols, page.col_count(), kFirstCols, selection.full);
   return part;
+}
+
+void check_selection(const Explanation& explanation, const Selection& selection) {
+  std::int64_t rows = 0, cols = 0;
+  for (const Step& step : explanation.steps) {
+    const Page page(step);
+    rows = std::max(rows, page.row_count());
+    cols = std::max(cols, page.col_count());
+  }
+  const auto check = [](std::string_view option, const std::optional<Range>& asked,
+                        std::int64_t extent) {
+    if (!asked || asked->begin < extent || extent == 0) return;
+    refuse(option, fmt::format("a range that begins below {}", extent),
+           fmt::format("{}", asked->begin));
+  };
+  check("--rows", selection.rows, rows);
+  check("--cols", selection.cols, cols);
 }
 
 std::vector<Range> select_part(const Step& step, const Selection& selection) {
@@ -216,17 +225,24 @@ Entry parse_entry(std::string_view text, const Explanation& explanation,
   return {std::string(name), index};
 }
 
-std::string entry_name(const Step& step, const Dims& index) {
+std::pair<std::int64_t, std::int64_t> place_of(const Step& step, const Dims& index) {
   const int rank = index.rank();
-  if (rank < 2) return fmt::format("{}{}", step.name, to_string(index));
-  std::int64_t row = index[-2], col = index[-1];
-  if (is_image(step)) {
-    row = index[2] * step.value->dim(3) + index[3];
-    col = index[1];
-  } else if (step.tokens_last) {
-    std::swap(row, col);
+  if (is_image(step)) return {index[2] * step.value->dim(3) + index[3], index[1]};
+  const std::int64_t row = rank < 2 ? 0 : index[-2], col = rank < 1 ? 0 : index[-1];
+  return step.tokens_last ? std::pair(col, row) : std::pair(row, col);
+}
+
+std::string entry_name(const Step& step, const Dims& index) {
+  if (index.rank() < 2) return fmt::format("{}{}", step.name, to_string(index));
+  const auto [row, col] = place_of(step, index);
+  std::string which;  // of several matrices
+  for (int axis = 0; axis < Page(step).lead_count(); ++axis) {
+    if (step.value->dim(axis) == 1) continue;
+    which += fmt::format("{}{} = {}", which.empty() ? "" : ", ",
+                         step.axes[static_cast<std::size_t>(axis)], index[axis]);
   }
-  return fmt::format("{}[{},{}]", step.name, row, col);
+  return fmt::format("{}[{},{}]{}", step.name, row, col,
+                     which.empty() ? "" : fmt::format(" ({})", which));
 }
 
 }  // namespace qkv

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "explain/explanation.h"
@@ -49,7 +50,7 @@ class Page {
   int lead_count() const noexcept { return lead_; }
   std::string row_label(std::int64_t row) const;
   std::string col_label(std::int64_t col) const;
-  bool has_row_labels() const noexcept { return !row_labels_.empty(); }
+  bool has_row_labels() const noexcept { return image_ || !row_labels_.empty(); }
 
  private:
   std::vector<std::string> row_labels_, col_labels_;
@@ -65,6 +66,10 @@ struct PagePart {
 };
 PagePart page_part(const Step& step, const Selection& selection);
 
+// Refuses rows and columns that no step has; a step that has none of them shows what it would show
+// without them.
+void check_selection(const Explanation& explanation, const Selection& selection);
+
 // An entry to be written out: "query[0,1]" is row 0, column 1 as printed, of the selected (or
 // first) batch and head; "query[0,0,1,0]" is the tensor's own index.
 struct Entry {
@@ -74,7 +79,10 @@ struct Entry {
 Entry parse_entry(std::string_view text, const Explanation& explanation,
                   const Selection& selection);
 
-// "[0, 2]" of an entry, as printed: the inverse of parse_entry's two numbers.
+// Row and column of an entry, as printed: the inverse of parse_entry's two numbers.
+std::pair<std::int64_t, std::int64_t> place_of(const Step& step, const Dims& index);
+
+// "query[0,2]", and which matrix of several: "query[0,2] (h = 1)".
 std::string entry_name(const Step& step, const Dims& index);
 
 }  // namespace qkv

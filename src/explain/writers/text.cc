@@ -69,13 +69,14 @@ class TextWriter {
     return false;
   }
 
-  // "shown: B 0 of 32, h 0 of 8, rows 0–5 of 20, columns 0–7 of 64"
+  // "shown: B 0 of 32; h 0 of 8; rows 0–5 of 20; columns 0–7 of 64"
   std::string describe_part(const Step& s, const PageView& view) const {
-    std::string result(message(o_.language, "writer.shown"));
+    std::string ranges;
     const auto range = [&](std::string_view name, const Range& r, std::int64_t extent) {
       const std::string which =
           r.size() == 1 ? fmt::format("{}", r.begin) : fmt::format("{}–{}", r.begin, r.end - 1);
-      result += message(o_.language, "writer.range",
+      if (!ranges.empty()) ranges += message(o_.language, "writer.and");
+      ranges += message(o_.language, "writer.range",
                         {std::string(name), which, fmt::format("{}", extent)});
     };
     for (std::size_t i = 0; i < view.part.lead.size(); ++i) {
@@ -88,7 +89,7 @@ class TextWriter {
     if (view.cut_cols) {
       range(message(o_.language, "writer.columns"), view.part.cols, view.page.col_count());
     }
-    return result;
+    return message(o_.language, "writer.shown", {ranges});
   }
 
   void matrix(const Step& s, const PageView& view, const Matrix& m) {
@@ -173,6 +174,7 @@ class TextWriter {
 }  // namespace
 
 std::string write_text(const Explanation& explanation, const WriteOptions& options) {
+  check_selection(explanation, options.selection);
   return TextWriter(explanation, options).write();
 }
 
