@@ -14,6 +14,24 @@ if(QKV_BUILD_CLI)
   install(TARGETS qkv_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
+# Completions, made by the program when it is installed: they are its own flags. (A program for
+# another CPU needs an emulator for that.)
+if(QKV_BUILD_CLI AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR))
+  set(completions "${CMAKE_CURRENT_BINARY_DIR}/completions")
+  file(MAKE_DIRECTORY "${completions}")
+  foreach(shell bash zsh fish)
+    install(CODE "execute_process(
+      COMMAND ${CMAKE_CROSSCOMPILING_EMULATOR} \"$<TARGET_FILE:qkv_cli>\" completion ${shell}
+      OUTPUT_FILE \"${completions}/qkv.${shell}\" COMMAND_ERROR_IS_FATAL ANY)")
+  endforeach()
+  install(FILES "${completions}/qkv.bash" RENAME qkv
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  install(FILES "${completions}/qkv.zsh" RENAME _qkv
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+  install(FILES "${completions}/qkv.fish"
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+endif()
+
 # A static libqkv leaves its own dependencies to whoever links it; a shared one does not.
 set(package_needs_threads OFF)
 set(package_needs_openmp OFF)
