@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -15,9 +16,15 @@ namespace {
 
 using qkv::cli::Status;
 
-bool no_color() {
-  const char* value = std::getenv("NO_COLOR");  // NOLINT(concurrency-mt-unsafe): no threads yet
-  return value != nullptr && *value != '\0';
+std::string_view environment(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): no threads yet
+  return value == nullptr ? std::string_view() : value;
+}
+
+// A terminal that can, and nobody who objects (no-color.org).
+bool shows_color() {
+  return ::isatty(STDOUT_FILENO) == 1 && environment("NO_COLOR").empty() &&
+         environment("TERM") != "dumb";
 }
 
 // What becomes of a status when the results did not all reach stdout.
@@ -36,7 +43,7 @@ int main(int argc, char** argv) {
   qkv::cli::DescriptorBuffer buffer(STDOUT_FILENO);
   std::ostream out(&buffer);
   qkv::cli::Context context{.out = out, .err = std::cerr};
-  context.color = ::isatty(STDOUT_FILENO) == 1 && !no_color();
+  context.color = shows_color();
   context.progress = ::isatty(STDERR_FILENO) == 1;
   const Status status = qkv::cli::run_program(
       std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc), context);
