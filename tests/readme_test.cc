@@ -6,6 +6,9 @@
 #include <sstream>
 #include <string>
 
+#include "explain/explain.h"
+#include "explain/writers/writer.h"
+
 namespace {
 
 std::string read(const std::string& name) {
@@ -24,6 +27,17 @@ TEST(Readme, ShowsTheExampleThatIsRun) {
   ASSERT_NE(end, std::string::npos);
   EXPECT_EQ(readme.substr(begin + open.size(), end - begin - open.size()),
             read("examples/ten_lines.cc"));
+}
+
+TEST(Readme, ShowsWhatTheProgramPrints) {
+  const std::string readme = read("README.md");
+  const std::string open = "$ build/qkv explain pixels\n…\n", close = "```\n";
+  const auto begin = readme.find(open);
+  ASSERT_NE(begin, std::string::npos);
+  const auto end = readme.find(close, begin);
+  const std::string shown = readme.substr(begin + open.size(), end - begin - open.size());
+  const std::string printed = qkv::write_text(qkv::explain_example("pixels"), {});
+  EXPECT_NE(printed.find(shown), std::string::npos) << shown;
 }
 
 }  // namespace
