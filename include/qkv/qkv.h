@@ -16,6 +16,7 @@
 #include "qkv/npy.h"
 #include "qkv/npz.h"
 #include "qkv/onnx.h"
+#include "qkv/plan.h"
 #include "qkv/safetensors.h"
 #include "qkv/step.h"
 #include "qkv/tensor.h"

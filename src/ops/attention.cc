@@ -8,6 +8,7 @@
 #include "kernels/attention/fused.h"
 #include "kernels/simd/targets.h"
 #include "ops/attention_check.h"
+#include "ops/refuse.h"
 
 namespace qkv {
 namespace {
@@ -86,18 +87,16 @@ void run_reference(const AttentionProblem& p, int threads) {
   if (chosen > 0) reference_chosen_rows(p, threads, scratch);
 }
 
-void run_fused(const AttentionProblem& p, const AttentionOptions& options) {
-  const SimdTarget target =
-      options.target == SimdTarget::automatic ? preferred_target() : options.target;
-  const FusedKernel& kernel = *find_fused_kernel(p, target);
-  const FusedSplit split = split_fused(p, kernel, options.threads);
-  const std::int64_t chosen = p.stages.rows.has_value() ? p.stages.rows.dim(0) : 0;
-  const int workers = worker_count(std::max(split.units, chosen), options.threads);
-  const std::int64_t bytes = workers * std::max(split.workspace, split.row_workspace);
-  // Kept by the calling thread from call to call: getting memory anew would cost a short call more
-  // than its arithmetic.
-  thread_local Workspace workspace;
-  attention_fused(p, kernel, split, options.threads, workspace.of(bytes));
+// `workspace` empty: the calling thread's own.
+void run_fused(const AttentionProblem& p, const FusedKernel& kernel, int threads,
+               std::span<std::byte> workspace) {
+  const FusedSplit split = split_fused(p, kernel, threads);
+  const std::int64_t bytes = fused_workspace(p, split, threads);
+  // Kept from call to call: getting memory anew would cost a short call more than its arithmetic.
+  thread_local Workspace own;
+  std::byte* memory =
+      workspace.size() >= static_cast<std::size_t>(bytes) ? workspace.data() : own.of(bytes);
+  attention_fused(p, kernel, split, threads, memory);
 }
 
 }  // namespace
@@ -106,11 +105,29 @@ void attention_forward(const TensorView& query, const TensorView& key, const Ten
                        const MutableTensorView& out, const AttentionOptions& options,
                        const AttentionStages& stages) {
   const AttentionProblem problem = check_attention(query, key, value, out, options, stages);
-  if (options.kernel == AttentionKernel::reference) {
-    run_reference(problem, options.threads);
-  } else {
-    run_fused(problem, options);
-  }
+  if (options.kernel == AttentionKernel::reference) return run_reference(problem, options.threads);
+  const SimdTarget target =
+      options.target == SimdTarget::automatic ? preferred_target() : options.target;
+  run_fused(problem, *find_fused_kernel(problem, target), options.threads, {});
+}
+
+void attention_forward(const AttentionPlan& plan, const TensorView& query, const TensorView& key,
+                       const TensorView& value, const MutableTensorView& out,
+                       const AttentionOptions& options, const AttentionStages& stages,
+                       std::span<std::byte> workspace) {
+  AttentionOptions planned = options;
+  planned.kernel = plan.kernel;
+  planned.target = plan.target;
+  planned.threads = plan.threads;
+  const AttentionProblem p = check_attention(query, key, value, out, planned, stages);
+  const AttentionShape& shape = plan.shape;
+  constexpr Refuse kRefuse("attention_forward");
+  kRefuse.unless_shape("query", query, {shape.B, shape.Hq, shape.Tq, shape.D}, "of the plan");
+  kRefuse.unless_shape("key", key, {shape.B, shape.Hkv, shape.Tk, shape.D}, "of the plan");
+  kRefuse.unless_shape("value", value, {shape.B, shape.Hkv, shape.Tk, shape.Dv}, "of the plan");
+  kRefuse.unless_dtype("query", query, {shape.dtype});
+  if (plan.kernel == AttentionKernel::reference) return run_reference(p, plan.threads);
+  run_fused(p, *find_fused_kernel(p, plan.target), plan.threads, workspace);
 }
 
 }  // namespace qkv

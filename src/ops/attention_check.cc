@@ -67,6 +67,13 @@ void check_numbers(const AttentionOptions& options, AttentionProblem& p) {
   // A bound past every position is no bound.
   p.window.left = options.window.left > kMaxPosition ? -1 : options.window.left;
   p.window.right = options.window.right > kMaxPosition ? -1 : options.window.right;
+  if (options.threads < 0) {
+    kRefuse.value("threads", "0 (default) or more", fmt::format("{}", options.threads));
+  }
+  p.accumulate_f64 = p.query.dtype() == DType::f64 || options.accumulate == Accumulate::f64;
+}
+
+void check_target(const AttentionOptions& options) {
   const std::vector<SimdTarget>& targets = simd_targets();
   if (options.target != SimdTarget::automatic &&
       std::find(targets.begin(), targets.end(), options.target) == targets.end()) {
@@ -76,10 +83,6 @@ void check_numbers(const AttentionOptions& options, AttentionProblem& p) {
         "target", fmt::format("automatic{}", known),
         fmt::format("{}, which this CPU or build does not have", name_of(options.target)));
   }
-  if (options.threads < 0) {
-    kRefuse.value("threads", "0 (default) or more", fmt::format("{}", options.threads));
-  }
-  p.accumulate_f64 = p.query.dtype() == DType::f64 || options.accumulate == Accumulate::f64;
 }
 
 std::int64_t integer_at(const TensorView& view, std::int64_t i) {
@@ -292,12 +295,36 @@ AttentionProblem check_attention(const TensorView& query, const TensorView& key,
   p.out = out;
   check_tensors(p);
   check_numbers(options, p);
+  check_target(options);
   check_packing(options, p);
   check_per_sequence(options, p);
   check_causal(options, p);
   check_masks(options, p);
   check_stages(stages, p);
   check_overlaps(options, p);
+  return p;
+}
+
+AttentionProblem check_attention_shape(const AttentionShape& shape,
+                                       const AttentionOptions& options) {
+  // Views of the right shape that nobody reads: all strides 0.
+  static std::byte nothing[sizeof(double)];
+  const Dims still{0, 0, 0, 0};
+  for (const std::int64_t extent :
+       {shape.B, shape.Hq, shape.Hkv, shape.Tq, shape.Tk, shape.D, shape.Dv}) {
+    if (extent < 0) kRefuse.value("shape", "dimensions of 0 or more", fmt::format("{}", extent));
+  }
+  AttentionProblem p;
+  p.query = TensorView(nothing, shape.dtype, {shape.B, shape.Hq, shape.Tq, shape.D}, still);
+  p.key = TensorView(nothing, shape.dtype, {shape.B, shape.Hkv, shape.Tk, shape.D}, still);
+  p.value = TensorView(nothing, shape.dtype, {shape.B, shape.Hkv, shape.Tk, shape.Dv}, still);
+  p.out = MutableTensorView(nothing, shape.dtype, {shape.B, shape.Hq, shape.Tq, shape.Dv}, still);
+  check_tensors(p);
+  check_numbers(options, p);
+  check_packing(options, p);
+  check_per_sequence(options, p);
+  check_causal(options, p);
+  check_masks(options, p);
   return p;
 }
 

@@ -2,6 +2,7 @@
 
 #include "kernels/attention/attention.h"
 #include "qkv/attention.h"
+#include "qkv/plan.h"
 
 namespace qkv {
 
@@ -10,5 +11,10 @@ namespace qkv {
 AttentionProblem check_attention(const TensorView& query, const TensorView& key,
                                  const TensorView& value, const MutableTensorView& out,
                                  const AttentionOptions& options, const AttentionStages& stages);
+
+// The same for shapes alone: a problem without tensors, for planning. The options' target is not
+// looked at.
+AttentionProblem check_attention_shape(const AttentionShape& shape,
+                                       const AttentionOptions& options);
 
 }  // namespace qkv

@@ -64,7 +64,7 @@ class FusedRun {
 
   void run() {
     attend(true);
-    for (std::int64_t b = 0; b < blocks_; ++b) finish(block(b));
+    for (std::int64_t b = 0; b < blocks_; ++b) finish(block(b), w_.keys[b]);
     if (p_.stages.rows.has_value()) return;
     const auto rows = [&](const MutableTensorView& view) -> Rows {
       if (!view.has_value()) return {};
@@ -158,7 +158,7 @@ class FusedRun {
 
   void attend(bool with_output) {
     const KeyRange all = keys_of_unit();
-    for (std::int64_t b = 0; b < blocks_; ++b) start(block(b), with_output);
+    for (std::int64_t b = 0; b < blocks_; ++b) start(block(b));
     for (std::int64_t begin = all.begin / kFusedKeyBlock * kFusedKeyBlock; begin < all.end;
          begin += kFusedKeyBlock) {
       enter_keys(begin);
@@ -174,7 +174,7 @@ class FusedRun {
     for (std::int64_t n = 0; n < blocks_; ++n) {
       const Block b = block(n);
       BlockKeys& keys = w_.keys[n];
-      keys = {seq_.key_length, 0, 0, seq_.key_length};
+      keys = {seq_.key_length, 0, 0, seq_.key_length, true};
       for (std::int64_t i = b.row; i < b.row + b.rows; ++i) {
         const KeyRange band = p_.visible_keys(seq_, unit_.query_begin + i).band;
         const bool empty = band.begin >= band.end;
@@ -191,7 +191,7 @@ class FusedRun {
     return all;
   }
 
-  void start(const Block& b, bool with_output) {
+  void start(const Block& b) {
     const TensorView& q = p_.query;
     const std::int64_t offset =
         seq_.batch * q.stride(0) + unit_.head * q.stride(1) + (first_query() + b.row) * q.stride(2);
@@ -199,14 +199,14 @@ class FusedRun {
     read_matrix<Real>({data, q.dtype(), q.stride(3), q.stride(2)}, p_.D, b.rows, b.qt, b.width(),
                       w_.stage);
     // Lanes past the last query compute with zeros, and are not written.
-    if (b.rows < b.width()) {
-      for (std::int64_t i = 0; i < p_.D; ++i) {
-        std::fill(b.qt + i * b.width() + b.rows, b.qt + (i + 1) * b.width(), Real{0});
-      }
-    }
     const V scale = hn::Set(d, static_cast<Real>(p_.scale));
-    for (std::int64_t i = 0; i < p_.D * b.width(); i += N) {
-      hn::StoreU(hn::Mul(hn::LoadU(d, b.qt + i), scale), d, b.qt + i);
+    const std::int64_t width = b.width();
+    for (std::int64_t i = 0; i < p_.D; ++i) {
+      Real* row = b.qt + i * width;
+      for (std::int64_t c = b.rows; c < width; ++c) row[c] = 0;
+      for (std::int64_t c = 0; c < width; c += N) {
+        hn::StoreU(hn::Mul(hn::LoadU(d, row + c), scale), d, row + c);
+      }
     }
     const V lowest = hn::Set(d, std::numeric_limits<Real>::lowest());
     for (std::int64_t i = 0; i < b.width(); i += N) {
@@ -214,7 +214,6 @@ class FusedRun {
       hn::StoreU(hn::Zero(d), d, b.sum + i);
       hn::StoreU(hn::Zero(d), d, b.seen + i);
     }
-    if (with_output) std::fill(b.ot, b.ot + p_.Dv * b.width(), Real{0});
   }
 
   // The block of keys that follows begins here. What is asked of it is prepared when needed.
@@ -242,7 +241,7 @@ class FusedRun {
   const Real* keys(std::int64_t& stride) { return rows_of(k_, w_.k, k_ready_, stride); }
   const Real* values(std::int64_t& stride) { return rows_of(v_, w_.v, v_ready_, stride); }
 
-  void attend_block(const Block& b, const BlockKeys& seen, bool with_output) {
+  void attend_block(const Block& b, BlockKeys& seen, bool with_output) {
     // The keys of this block that some query sees, and whether all queries see all of them.
     std::int64_t first = std::max(seen.first_begin, key_begin_);
     std::int64_t last = std::min(seen.last_end, key_end_);
@@ -283,17 +282,19 @@ class FusedRun {
       for (std::int64_t i = 0; i < b.width(); i += N)
         hn::StoreU(hn::Set(d, Real{1}), d, b.seen + i);
     }
-    raise_maximum(b, largest, with_output);
+    raise_maximum(b, largest, with_output && !seen.untouched);
     // 0·NaN is NaN: where a hidden value may be no number, it is left out instead.
     const bool careful = with_output && partly && !values_finite();
     exponentials(b, n, careful);
     if (!with_output) return;
     const Real* v = values(stride) + (first - key_begin_) * stride;
     if (careful) {
+      if (seen.untouched) std::fill(b.ot, b.ot + p_.Dv * b.width(), Real{0});
       weigh_carefully(b, v, stride, n);
     } else {
-      weigh(b, v, stride, n);
+      weigh(b, v, stride, n, seen.untouched);
     }
+    seen.untouched = false;
   }
 
   bool adjusts() const {
@@ -556,12 +557,15 @@ class FusedRun {
 
   template <int QV, int DR>
   static HWY_INLINE void weigh_tile(const Real* HWY_RESTRICT p, const Real* HWY_RESTRICT v,
-                                    std::int64_t stride, std::int64_t n, Real* HWY_RESTRICT ot) {
+                                    std::int64_t stride, std::int64_t n, bool from_zero,
+                                    Real* HWY_RESTRICT ot) {
     V sum[DR][QV];
     HWY_UNROLL(16)
     for (int r = 0; r < DR; ++r) {
       HWY_UNROLL(4)
-      for (int q = 0; q < QV; ++q) sum[r][q] = hn::LoadU(d, ot + (r * QV + q) * N);
+      for (int q = 0; q < QV; ++q) {
+        sum[r][q] = from_zero ? hn::Zero(d) : hn::LoadU(d, ot + (r * QV + q) * N);
+      }
     }
     for (std::int64_t j = 0; j < n; ++j) {
       V weight[QV];
@@ -585,27 +589,31 @@ class FusedRun {
 
   template <int QV>
   static HWY_NOINLINE void weigh_of(const Real* p, const Real* v, std::int64_t stride,
-                                    std::int64_t n, std::int64_t columns, Real* ot) {
+                                    std::int64_t n, bool from_zero, std::int64_t columns,
+                                    Real* ot) {
     constexpr int DR = tile_rows(QV);
     std::int64_t c = 0;
-    for (; c + DR <= columns; c += DR) weigh_tile<QV, DR>(p, v + c, stride, n, ot + c * QV * N);
+    for (; c + DR <= columns; c += DR)
+      weigh_tile<QV, DR>(p, v + c, stride, n, from_zero, ot + c * QV * N);
     if constexpr (DR > 4) {
-      for (; c + 4 <= columns; c += 4) weigh_tile<QV, 4>(p, v + c, stride, n, ot + c * QV * N);
+      for (; c + 4 <= columns; c += 4)
+        weigh_tile<QV, 4>(p, v + c, stride, n, from_zero, ot + c * QV * N);
     }
     if (c + 2 <= columns) {
-      weigh_tile<QV, 2>(p, v + c, stride, n, ot + c * QV * N);
+      weigh_tile<QV, 2>(p, v + c, stride, n, from_zero, ot + c * QV * N);
       c += 2;
     }
-    if (c < columns) weigh_tile<QV, 1>(p, v + c, stride, n, ot + c * QV * N);
+    if (c < columns) weigh_tile<QV, 1>(p, v + c, stride, n, from_zero, ot + c * QV * N);
   }
 
-  void weigh(const Block& b, const Real* v, std::int64_t stride, std::int64_t n) const {
+  void weigh(const Block& b, const Real* v, std::int64_t stride, std::int64_t n,
+             bool from_zero) const {
     switch (b.vectors) {
-      case 1: return weigh_of<1>(w_.s, v, stride, n, p_.Dv, b.ot);
-      case 2: return weigh_of<2>(w_.s, v, stride, n, p_.Dv, b.ot);
-      case 3: return weigh_of<3>(w_.s, v, stride, n, p_.Dv, b.ot);
+      case 1: return weigh_of<1>(w_.s, v, stride, n, from_zero, p_.Dv, b.ot);
+      case 2: return weigh_of<2>(w_.s, v, stride, n, from_zero, p_.Dv, b.ot);
+      case 3: return weigh_of<3>(w_.s, v, stride, n, from_zero, p_.Dv, b.ot);
       default:
-        if constexpr (kMaxVectors > 3) weigh_of<4>(w_.s, v, stride, n, p_.Dv, b.ot);
+        if constexpr (kMaxVectors > 3) weigh_of<4>(w_.s, v, stride, n, from_zero, p_.Dv, b.ot);
     }
   }
 
@@ -668,23 +676,22 @@ class FusedRun {
     return true;
   }
 
-  void finish(const Block& b) {
+  void finish(const Block& b, const BlockKeys& keys) {
+    if (keys.untouched) std::fill(b.ot, b.ot + p_.Dv * b.width(), Real{0});
     const bool sink = add_sink(b, true);
     // O / l; 0 where nothing was seen.
+    HWY_ALIGN Real inverse[kMaxVectors * N];
     for (int v = 0; v < b.vectors; ++v) {
       const auto seen = hn::Ne(hn::LoadU(d, b.seen + v * N), hn::Zero(d));
-      const V inverse = hn::Div(hn::Set(d, Real{1}), hn::LoadU(d, b.sum + v * N));
-      for (std::int64_t c = 0; c < p_.Dv; ++c) {
-        Real* at = b.ot + (c * b.vectors + v) * N;
-        hn::StoreU(hn::IfThenElseZero(seen, hn::Mul(hn::LoadU(d, at), inverse)), d, at);
-      }
+      const V one_over = hn::Div(hn::Set(d, Real{1}), hn::LoadU(d, b.sum + v * N));
+      hn::Store(hn::IfThenElseZero(seen, one_over), d, inverse + v * N);
     }
     const MutableTensorView& out = p_.out;
     const std::int64_t offset = seq_.batch * out.stride(0) + unit_.head * out.stride(1) +
                                 (first_query() + b.row) * out.stride(2);
     auto* data = static_cast<std::byte*>(out.data()) + bytes(offset, out.dtype());
-    write_matrix<Real>(b.ot, b.width(), p_.Dv, b.rows, data, out.dtype(), out.stride(3),
-                       out.stride(2), w_.stage);
+    write_matrix(b.ot, b.width(), p_.Dv, b.rows, {data, out.dtype(), out.stride(3), out.stride(2)},
+                 w_.stage, ScaledColumns<Real>{inverse});
     if (!p_.stages.lse.has_value()) return;
     const MutableTensorView& lse = p_.stages.lse;
     for (std::int64_t i = 0; i < b.rows; ++i) {
@@ -755,8 +762,10 @@ class FusedRun {
     if (stage.data == nullptr) return;
     const std::int64_t offset =
         b.row * stage.query_stride + (seq_.key_begin + key_begin_) * stage.key_stride;
-    write_matrix<Real>(w_.s, b.width(), n, b.rows, stage.data + bytes(offset, stage.dtype),
-                       stage.dtype, stage.key_stride, stage.query_stride, w_.stage);
+    write_matrix(w_.s, b.width(), n, b.rows,
+                 {stage.data + bytes(offset, stage.dtype), stage.dtype, stage.key_stride,
+                  stage.query_stride},
+                 w_.stage);
   }
 
   // Keys that do not exist: past the length, or of other sequences.
@@ -768,8 +777,8 @@ class FusedRun {
         for (std::int64_t j = 0; j < p_.Tk; ++j) {
           if (begin <= j && j < end) continue;
           const std::int64_t index = i * stage.query_stride + j * stage.key_stride;
-          write_matrix<Real>(&value, 1, 1, 1, stage.data + bytes(index, stage.dtype), stage.dtype,
-                             1, 1, w_.stage);
+          write_matrix(&value, 1, 1, 1, {stage.data + bytes(index, stage.dtype), stage.dtype, 1, 1},
+                       w_.stage);
         }
       }
     };

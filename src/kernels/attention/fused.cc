@@ -14,11 +14,9 @@ constexpr std::int64_t kUnitBytes = 192 << 10;
 // Enough units for each thread that none waits long for another.
 constexpr std::int64_t kUnitsPerThread = 4;
 
-bool in_f64(const AttentionProblem& p) { return p.accumulate_f64 || p.query.dtype() == DType::f64; }
-
 std::int64_t workspace_bytes(const AttentionProblem& p, const FusedKernel& kernel,
                              std::int64_t queries) {
-  return in_f64(p)
+  return p.accumulate_f64
              ? FusedWorkspace<double>(p, kernel.lanes, kernel.max_vectors, queries, nullptr).bytes
              : FusedWorkspace<float>(p, kernel.lanes, kernel.max_vectors, queries, nullptr).bytes;
 }
@@ -56,7 +54,8 @@ FusedUnit unit_at(const AttentionProblem& p, const FusedSplit& split, std::int64
 }  // namespace
 
 const FusedKernel* find_fused_kernel(const AttentionProblem& problem, SimdTarget target) {
-  for (const FusedKernel& kernel : in_f64(problem) ? fused_kernels_f64() : fused_kernels_f32()) {
+  for (const FusedKernel& kernel :
+       problem.accumulate_f64 ? fused_kernels_f64() : fused_kernels_f32()) {
     if (kernel.target == target) return &kernel;
   }
   return nullptr;
@@ -65,7 +64,7 @@ const FusedKernel* find_fused_kernel(const AttentionProblem& problem, SimdTarget
 FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int threads) {
   const std::int64_t block = std::int64_t{kernel.lanes} * kernel.max_vectors;
   const std::int64_t blocks = (p.Tq + block - 1) / block;  // of one head
-  const std::int64_t real = in_f64(p) ? sizeof(double) : sizeof(float);
+  const std::int64_t real = p.accumulate_f64 ? sizeof(double) : sizeof(float);
   const std::int64_t fit = std::max<std::int64_t>(1, kUnitBytes / (block * (p.D + p.Dv) * real));
   const std::int64_t workers = worker_count(p.B * p.Hq * blocks, threads);
   const std::int64_t fair = p.B * p.Hq * blocks / (workers * kUnitsPerThread);
@@ -84,6 +83,12 @@ FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int
       workspace_bytes(p, kernel, std::min(split.unit_queries, std::max<std::int64_t>(p.Tq, 1)));
   split.row_workspace = workspace_bytes(p, kernel, 1);
   return split;
+}
+
+std::int64_t fused_workspace(const AttentionProblem& p, const FusedSplit& split, int threads) {
+  const std::int64_t chosen = p.stages.rows.has_value() ? p.stages.rows.dim(0) : 0;
+  return worker_count(std::max(split.units, chosen), threads) *
+         std::max(split.workspace, split.row_workspace);
 }
 
 void attention_fused(const AttentionProblem& p, const FusedKernel& kernel, const FusedSplit& split,

@@ -64,8 +64,10 @@ struct FusedSplit {
 };
 FusedSplit split_fused(const AttentionProblem& problem, const FusedKernel& kernel, int threads);
 
-// Runs it all. `workspace` has room for worker_count(max(units, chosen rows), threads) workers,
-// aligned to 64.
+// Bytes that attention_fused needs for all workers.
+std::int64_t fused_workspace(const AttentionProblem& problem, const FusedSplit& split, int threads);
+
+// Runs it all. `workspace` is aligned to 64.
 void attention_fused(const AttentionProblem& problem, const FusedKernel& kernel,
                      const FusedSplit& split, int threads, std::byte* workspace);
 

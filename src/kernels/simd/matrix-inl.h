@@ -78,11 +78,30 @@ HWY_INLINE void write_row(const Real* HWY_RESTRICT from, std::int64_t n, void* t
   }
 }
 
-// to[c][r] = from[r][c], for r < rows, c < columns. Strides in elements.
+// What a transposition multiplies by on its way: nothing, or a number for each column.
 template <typename Real>
+struct Unscaled {
+  template <class D>
+  HWY_INLINE hn::Vec<D> apply(D, std::int64_t, hn::Vec<D> x) const {
+    return x;
+  }
+  HWY_INLINE Real apply(std::int64_t, Real x) const { return x; }
+};
+template <typename Real>
+struct ScaledColumns {
+  const Real* HWY_RESTRICT factors;
+  template <class D>
+  HWY_INLINE hn::Vec<D> apply(D d, std::int64_t column, hn::Vec<D> x) const {
+    return hn::Mul(x, hn::LoadU(d, factors + column));
+  }
+  HWY_INLINE Real apply(std::int64_t column, Real x) const { return x * factors[column]; }
+};
+
+// to[c][r] = from[r][c], for r < rows, c < columns. Strides in elements.
+template <typename Real, class Scale = Unscaled<Real>>
 HWY_INLINE void transpose(const Real* HWY_RESTRICT from, std::int64_t from_stride,
                           std::int64_t rows, std::int64_t columns, Real* HWY_RESTRICT to,
-                          std::int64_t to_stride) {
+                          std::int64_t to_stride, const Scale scale = Scale()) {
   std::int64_t r = 0;
 #if HWY_TARGET != HWY_SCALAR
   // In 128-bit squares, whatever the vector: as many shuffles as wider ones would take.
@@ -93,10 +112,10 @@ HWY_INLINE void transpose(const Real* HWY_RESTRICT from, std::int64_t from_strid
       const float* at = from + r * from_stride;
       std::int64_t c = 0;
       for (; c + 4 <= columns; c += 4) {
-        const auto a0 = hn::LoadU(d, at + c);
-        const auto a1 = hn::LoadU(d, at + from_stride + c);
-        const auto a2 = hn::LoadU(d, at + 2 * from_stride + c);
-        const auto a3 = hn::LoadU(d, at + 3 * from_stride + c);
+        const auto a0 = scale.apply(d, c, hn::LoadU(d, at + c));
+        const auto a1 = scale.apply(d, c, hn::LoadU(d, at + from_stride + c));
+        const auto a2 = scale.apply(d, c, hn::LoadU(d, at + 2 * from_stride + c));
+        const auto a3 = scale.apply(d, c, hn::LoadU(d, at + 3 * from_stride + c));
         const auto b0 = hn::BitCast(dw, hn::InterleaveLower(d, a0, a1));
         const auto b1 = hn::BitCast(dw, hn::InterleaveLower(d, a2, a3));
         const auto b2 = hn::BitCast(dw, hn::InterleaveUpper(d, a0, a1));
@@ -108,13 +127,15 @@ HWY_INLINE void transpose(const Real* HWY_RESTRICT from, std::int64_t from_strid
         hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dw, b2, b3)), d, into + 3 * to_stride);
       }
       for (; c < columns; ++c) {
-        for (int k = 0; k < 4; ++k) to[c * to_stride + r + k] = at[k * from_stride + c];
+        for (int k = 0; k < 4; ++k)
+          to[c * to_stride + r + k] = scale.apply(c, at[k * from_stride + c]);
       }
     }
   }
 #endif
   for (; r < rows; ++r) {
-    for (std::int64_t c = 0; c < columns; ++c) to[c * to_stride + r] = from[r * from_stride + c];
+    for (std::int64_t c = 0; c < columns; ++c)
+      to[c * to_stride + r] = scale.apply(c, from[r * from_stride + c]);
   }
 }
 
@@ -177,56 +198,61 @@ void read_matrix(const ForeignMatrix& from, std::int64_t rows, std::int64_t colu
   }
 }
 
-template <typename T, typename Real>
+// A matrix in a caller's memory to write to.
+struct ForeignOutput {
+  void* data;
+  DType dtype;
+  std::int64_t row_stride, column_stride;
+};
+
+template <typename T, typename Real, class Scale>
 void write_matrix_of(const Real* HWY_RESTRICT from, std::int64_t from_stride, std::int64_t rows,
-                     std::int64_t columns, void* to, std::int64_t row_stride,
-                     std::int64_t column_stride, Real* HWY_RESTRICT stage) {
-  auto* base = static_cast<std::byte*>(to);
-  const auto at = [&](std::int64_t index) {
-    return static_cast<void*>(base + index * static_cast<std::int64_t>(sizeof(T)));
-  };
-  if (column_stride == 1) {
-    for (std::int64_t r = 0; r < rows; ++r) {
-      write_row<T>(from + r * from_stride, columns, at(r * row_stride));
-    }
-  } else if (row_stride == 1) {
+                     std::int64_t columns, const ForeignOutput& to, const Scale& scale,
+                     Real* HWY_RESTRICT stage) {
+  auto* base = static_cast<std::byte*>(to.data);
+  const std::int64_t size = sizeof(T);
+  if (to.row_stride == 1 && to.column_stride != 1) {
     if constexpr (std::is_same_v<T, Real>) {
-      if (reinterpret_cast<std::uintptr_t>(to) % alignof(Real) == 0) {
-        transpose(from, from_stride, rows, columns, static_cast<Real*>(to), column_stride);
+      if (reinterpret_cast<std::uintptr_t>(to.data) % alignof(Real) == 0) {
+        transpose(from, from_stride, rows, columns, static_cast<Real*>(to.data), to.column_stride,
+                  scale);
         return;
       }
     }
-    transpose(from, from_stride, rows, columns, stage, rows);
+    transpose(from, from_stride, rows, columns, stage, rows, scale);
     for (std::int64_t c = 0; c < columns; ++c) {
-      write_row<T>(stage + c * rows, rows, at(c * column_stride));
+      write_row<T>(stage + c * rows, rows, base + c * to.column_stride * size);
     }
-  } else {
-    for (std::int64_t r = 0; r < rows; ++r) {
+    return;
+  }
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t c = 0; c < columns; ++c) {
+      stage[c] = scale.apply(c, from[r * from_stride + c]);
+    }
+    if (to.column_stride == 1) {
+      write_row<T>(stage, columns, base + r * to.row_stride * size);
+    } else {
       for (std::int64_t c = 0; c < columns; ++c) {
-        store(to, r * row_stride + c * column_stride, static_cast<T>(from[r * from_stride + c]));
+        store(to.data, r * to.row_stride + c * to.column_stride, static_cast<T>(stage[c]));
       }
     }
   }
 }
 
-// to[r][c] = from[r][c], rounded once to the dtype.
-template <typename Real>
+// to[r][c] = from[r][c] (times the scale of column c), rounded once to the dtype. `stage` has room
+// for rows·columns.
+template <typename Real, class Scale = Unscaled<Real>>
 void write_matrix(const Real* from, std::int64_t from_stride, std::int64_t rows,
-                  std::int64_t columns, void* to, DType dtype, std::int64_t row_stride,
-                  std::int64_t column_stride, Real* stage) {
-  switch (dtype) {
+                  std::int64_t columns, const ForeignOutput& to, Real* stage,
+                  const Scale& scale = Scale()) {
+  switch (to.dtype) {
     case DType::f64:
-      return write_matrix_of<double>(from, from_stride, rows, columns, to, row_stride,
-                                     column_stride, stage);
+      return write_matrix_of<double>(from, from_stride, rows, columns, to, scale, stage);
     case DType::f16:
-      return write_matrix_of<f16>(from, from_stride, rows, columns, to, row_stride, column_stride,
-                                  stage);
+      return write_matrix_of<f16>(from, from_stride, rows, columns, to, scale, stage);
     case DType::bf16:
-      return write_matrix_of<bf16>(from, from_stride, rows, columns, to, row_stride, column_stride,
-                                   stage);
-    default:
-      return write_matrix_of<float>(from, from_stride, rows, columns, to, row_stride, column_stride,
-                                    stage);
+      return write_matrix_of<bf16>(from, from_stride, rows, columns, to, scale, stage);
+    default: return write_matrix_of<float>(from, from_stride, rows, columns, to, scale, stage);
   }
 }
 

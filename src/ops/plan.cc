@@ -1,0 +1,147 @@
+#include "qkv/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "base/parallel.h"
+#include "kernels/attention/fused.h"
+#include "kernels/simd/targets.h"
+#include "ops/attention_check.h"
+#include "ops/refuse.h"
+
+namespace qkv {
+namespace {
+
+constexpr Refuse kRefuse("plan_attention");
+
+// Keys that structure leaves to the queries of one head, over all sequences.
+std::int64_t visible_pairs(const AttentionProblem& p) {
+  std::int64_t pairs = 0;
+  const bool same_for_all =
+      !p.causal && p.window.left < 0 && p.window.right < 0 && !p.prefix.has_value();
+  for (std::int64_t s = 0; s < p.sequence_count(); ++s) {
+    const Sequence sequence = p.sequence(s);
+    if (same_for_all) {
+      pairs += sequence.query_count * sequence.key_length;
+      continue;
+    }
+    for (std::int64_t i = 0; i < sequence.query_count; ++i) {
+      const VisibleKeys keys = p.visible_keys(sequence, i);
+      const std::int64_t begin = std::max(keys.band.begin, keys.prefix.end);
+      pairs += keys.prefix.end + std::max<std::int64_t>(0, keys.band.end - begin);
+    }
+  }
+  return pairs;
+}
+
+// Products of extents that someone typed: refused when they do not fit.
+std::int64_t product(std::initializer_list<std::int64_t> factors) {
+  std::int64_t result = 1;
+  for (const std::int64_t factor : factors) {
+    const auto next = checked_mul(result, factor);
+    if (!next) kRefuse.value("shape", "a size below 2^63", "more");
+    result = *next;
+  }
+  return result;
+}
+
+void note_kernel(const AttentionProblem& p, const AttentionOptions& options, AttentionPlan& plan) {
+  auto& notes = plan.notes;
+  if (plan.kernel == AttentionKernel::reference) {
+    notes.push_back(
+        "reference: asked for; plain loops, for checking. The fused kernel can do this call");
+    return;
+  }
+  const SimdTarget best = simd_targets().front();
+  if (plan.target != best) {
+    notes.push_back(fmt::format("{} was chosen; the best target of this CPU is {}",
+                                name_of(plan.target), name_of(best)));
+  } else {
+    notes.push_back(fmt::format("{} is the best target of this CPU", name_of(best)));
+  }
+  if (p.accumulate_f64 && plan.shape.dtype != DType::f64) {
+    notes.push_back("f64 accumulation was asked for: half the lanes, and every input is converted");
+  } else if (plan.shape.dtype == DType::f16 || plan.shape.dtype == DType::bf16) {
+    notes.push_back("16-bit inputs are widened to f32, keys and values once for each unit");
+  }
+  const std::int64_t vectors = (plan.shape.Tq + plan.lanes - 1) / plan.lanes;
+  const std::int64_t idle = vectors * plan.lanes - plan.shape.Tq;
+  if (plan.shape.Tq > 0 && !options.query_starts.has_value() && idle * 5 >= vectors * plan.lanes) {
+    notes.push_back(fmt::format("{} of {} lanes have no query: Tq = {} does not fill vectors of {}",
+                                idle, vectors * plan.lanes, plan.shape.Tq, plan.lanes));
+  }
+  if (plan.units < plan.threads) {
+    notes.push_back(fmt::format("{} pieces of work for {} threads", plan.units, plan.threads));
+  }
+}
+
+}  // namespace
+
+AttentionPlan plan_attention(const AttentionShape& shape, const AttentionOptions& options,
+                             const PlanCpu& cpu) {
+  AttentionOptions asked = options;
+  if (cpu.threads != 0) asked.threads = cpu.threads;
+  const AttentionProblem p = check_attention_shape(shape, asked);
+  AttentionPlan plan;
+  plan.shape = shape;
+  plan.accumulate = p.accumulate_f64 ? DType::f64 : DType::f32;
+  product({shape.B, shape.Hq, shape.Tq, shape.Tk, 2, shape.D + shape.Dv});
+  plan.visible = visible_pairs(p) * shape.Hq;
+  plan.flops = 2 * plan.visible * (shape.D + shape.Dv);
+  const auto size = static_cast<std::int64_t>(size_of(shape.dtype));
+  plan.bytes = product({shape.B, shape.Hq, shape.Tq, shape.D + shape.Dv, size}) +
+               product({shape.B, shape.Hkv, shape.Tk, shape.D + shape.Dv, size});
+  if (options.kernel == AttentionKernel::reference) {
+    plan.units = product({shape.B, shape.Hq, shape.Tq});
+    plan.threads = worker_count(plan.units, asked.threads);
+    plan.workspace = plan.threads * attention_reference_scratch(p);
+    note_kernel(p, options, plan);
+    return plan;
+  }
+  const SimdTarget wanted = cpu.target != SimdTarget::automatic ? cpu.target : options.target;
+  plan.target = wanted == SimdTarget::automatic ? preferred_target() : wanted;
+  const FusedKernel* kernel = find_fused_kernel(p, plan.target);
+  if (kernel == nullptr) {
+    kRefuse.value("target", "a target that this build has", name_of(plan.target));
+  }
+  const FusedSplit split = split_fused(p, *kernel, asked.threads);
+  plan.kernel = AttentionKernel::fused;
+  plan.lanes = kernel->lanes;
+  plan.tile_vectors = kernel->max_vectors;
+  plan.tile_rows = kernel->key_rows;
+  plan.key_block = kFusedKeyBlock;
+  plan.unit_queries = split.unit_queries;
+  plan.units = split.units;
+  plan.threads = worker_count(split.units, asked.threads);
+  plan.workspace = fused_workspace(p, split, asked.threads);
+  note_kernel(p, options, plan);
+  return plan;
+}
+
+std::string to_string(const AttentionPlan& plan) {
+  const AttentionShape& s = plan.shape;
+  std::string text = fmt::format(
+      "query      [{}, {}, {}, {}]  key [{}, {}, {}, {}]  value [{}, {}, {}, {}]  {}\n", s.B, s.Hq,
+      s.Tq, s.D, s.B, s.Hkv, s.Tk, s.D, s.B, s.Hkv, s.Tk, s.Dv, name_of(s.dtype));
+  if (plan.kernel == AttentionKernel::reference) {
+    text += fmt::format("kernel     reference, sums in {}\n", name_of(plan.accumulate));
+  } else {
+    text += fmt::format("kernel     fused, {}, sums in {}\n", name_of(plan.target),
+                        name_of(plan.accumulate));
+    text += fmt::format("tile       {} queries ({} vectors of {}) × {} keys, {} keys a step\n",
+                        plan.tile_vectors * plan.lanes, plan.tile_vectors, plan.lanes,
+                        plan.tile_rows, plan.key_block);
+    text += fmt::format("split      {} units of up to {} queries, on {} threads\n", plan.units,
+                        plan.unit_queries, plan.threads);
+  }
+  text += fmt::format(
+      "work       {} visible (query, key) pairs, {:.4g} GFLOP, {:.4g} MB in and out\n",
+      plan.visible, static_cast<double>(plan.flops) / 1e9, static_cast<double>(plan.bytes) / 1e6);
+  text += fmt::format("workspace  {:.4g} kB\n", static_cast<double>(plan.workspace) / 1e3);
+  for (const std::string& note : plan.notes) text += fmt::format("note       {}\n", note);
+  return text;
+}
+
+}  // namespace qkv
