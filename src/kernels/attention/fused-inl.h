@@ -14,24 +14,13 @@
 
 #include "kernels/attention/fused.h"
 #include "kernels/attention/fused_workspace.h"
+#include "kernels/attention/tile-inl.h"
 #include "kernels/simd/exp-inl.h"
 #include "kernels/simd/matrix-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qkv::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-// The tile of accumulators: vectors of queries × rows (keys, or columns of V), chosen so that it
-// fills the registers. Wider tiles need fewer loads for each multiplication.
-#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64  // 32 registers
-inline constexpr int kMaxVectors = 4;
-constexpr int tile_rows(int vectors) {
-  return vectors == 4 ? 6 : vectors == 3 ? 8 : vectors == 2 ? 12 : 16;
-}
-#else  // 16 registers
-inline constexpr int kMaxVectors = 3;
-constexpr int tile_rows(int vectors) { return vectors == 3 ? 4 : vectors == 2 ? 6 : 12; }
-#endif
 
 // The running maximum moves only when it grows by more than this: exp of it times a sum of V stays
 // far from overflow, and O is seldom rescaled.
@@ -303,72 +292,16 @@ class FusedRun {
 
   // ---- S = Qᵀ·K
 
-  template <int QV, int KR>
-  static HWY_INLINE void score_tile(const Real* HWY_RESTRICT qt, std::int64_t depth,
-                                    const Real* HWY_RESTRICT k, std::int64_t stride,
-                                    Real* HWY_RESTRICT s, V* HWY_RESTRICT largest) {
-    V sum[KR][QV];
-    HWY_UNROLL(16)
-    for (int r = 0; r < KR; ++r) {
-      HWY_UNROLL(4)
-      for (int v = 0; v < QV; ++v) sum[r][v] = hn::Zero(d);
-    }
-    for (std::int64_t i = 0; i < depth; ++i) {
-      V q[QV];
-      HWY_UNROLL(4)
-      for (int v = 0; v < QV; ++v) q[v] = hn::LoadU(d, qt + v * N);
-      qt += QV * N;
-      HWY_UNROLL(16)
-      for (int r = 0; r < KR; ++r) {
-        const V key = hn::Set(d, k[r * stride + i]);
-        HWY_UNROLL(4)
-        for (int v = 0; v < QV; ++v) sum[r][v] = hn::MulAdd(key, q[v], sum[r][v]);
-      }
-    }
-    HWY_UNROLL(16)
-    for (int r = 0; r < KR; ++r) {
-      HWY_UNROLL(4)
-      for (int v = 0; v < QV; ++v) {
-        hn::StoreU(sum[r][v], d, s + (r * QV + v) * N);
-        largest[v] = hn::Max(largest[v], sum[r][v]);
-      }
-    }
-  }
-
-  template <int QV>
-  static HWY_NOINLINE void scores_of(const Real* qt, std::int64_t depth, const Real* k,
-                                     std::int64_t stride, std::int64_t n, Real* s, Real* largest) {
-    constexpr int KR = tile_rows(QV);
-    V top[QV];
-    HWY_UNROLL(4)
-    for (int v = 0; v < QV; ++v) top[v] = hn::Set(d, -kInfinity);
-    std::int64_t j = 0;
-    for (; j + KR <= n; j += KR) {
-      score_tile<QV, KR>(qt, depth, k + j * stride, stride, s + j * QV * N, top);
-    }
-    if constexpr (KR > 4) {
-      for (; j + 4 <= n; j += 4) {
-        score_tile<QV, 4>(qt, depth, k + j * stride, stride, s + j * QV * N, top);
-      }
-    }
-    if (j + 2 <= n) {
-      score_tile<QV, 2>(qt, depth, k + j * stride, stride, s + j * QV * N, top);
-      j += 2;
-    }
-    if (j < n) score_tile<QV, 1>(qt, depth, k + j * stride, stride, s + j * QV * N, top);
-    HWY_UNROLL(4)
-    for (int v = 0; v < QV; ++v) hn::StoreU(top[v], d, largest + v * N);
-  }
-
   // s[j][query] = scale·q·k_j, and the largest of each query.
   void scores(const Block& b, const Real* k, std::int64_t stride, std::int64_t n, Real* s,
               Real* largest) const {
     switch (b.vectors) {
-      case 1: return scores_of<1>(b.qt, p_.D, k, stride, n, s, largest);
-      case 2: return scores_of<2>(b.qt, p_.D, k, stride, n, s, largest);
-      case 3: return scores_of<3>(b.qt, p_.D, k, stride, n, s, largest);
+      case 1: return Tile<Real>::template scores<1>(b.qt, p_.D, k, stride, n, s, largest);
+      case 2: return Tile<Real>::template scores<2>(b.qt, p_.D, k, stride, n, s, largest);
+      case 3: return Tile<Real>::template scores<3>(b.qt, p_.D, k, stride, n, s, largest);
       default:
-        if constexpr (kMaxVectors > 3) scores_of<4>(b.qt, p_.D, k, stride, n, s, largest);
+        if constexpr (kMaxVectors > 3)
+          Tile<Real>::template scores<4>(b.qt, p_.D, k, stride, n, s, largest);
     }
   }
 
@@ -555,65 +488,15 @@ class FusedRun {
 
   // ---- O += P·V
 
-  template <int QV, int DR>
-  static HWY_INLINE void weigh_tile(const Real* HWY_RESTRICT p, const Real* HWY_RESTRICT v,
-                                    std::int64_t stride, std::int64_t n, bool from_zero,
-                                    Real* HWY_RESTRICT ot) {
-    V sum[DR][QV];
-    HWY_UNROLL(16)
-    for (int r = 0; r < DR; ++r) {
-      HWY_UNROLL(4)
-      for (int q = 0; q < QV; ++q) {
-        sum[r][q] = from_zero ? hn::Zero(d) : hn::LoadU(d, ot + (r * QV + q) * N);
-      }
-    }
-    for (std::int64_t j = 0; j < n; ++j) {
-      V weight[QV];
-      HWY_UNROLL(4)
-      for (int q = 0; q < QV; ++q) weight[q] = hn::LoadU(d, p + q * N);
-      p += QV * N;
-      HWY_UNROLL(16)
-      for (int r = 0; r < DR; ++r) {
-        const V value = hn::Set(d, v[r]);
-        HWY_UNROLL(4)
-        for (int q = 0; q < QV; ++q) sum[r][q] = hn::MulAdd(value, weight[q], sum[r][q]);
-      }
-      v += stride;
-    }
-    HWY_UNROLL(16)
-    for (int r = 0; r < DR; ++r) {
-      HWY_UNROLL(4)
-      for (int q = 0; q < QV; ++q) hn::StoreU(sum[r][q], d, ot + (r * QV + q) * N);
-    }
-  }
-
-  template <int QV>
-  static HWY_NOINLINE void weigh_of(const Real* p, const Real* v, std::int64_t stride,
-                                    std::int64_t n, bool from_zero, std::int64_t columns,
-                                    Real* ot) {
-    constexpr int DR = tile_rows(QV);
-    std::int64_t c = 0;
-    for (; c + DR <= columns; c += DR)
-      weigh_tile<QV, DR>(p, v + c, stride, n, from_zero, ot + c * QV * N);
-    if constexpr (DR > 4) {
-      for (; c + 4 <= columns; c += 4)
-        weigh_tile<QV, 4>(p, v + c, stride, n, from_zero, ot + c * QV * N);
-    }
-    if (c + 2 <= columns) {
-      weigh_tile<QV, 2>(p, v + c, stride, n, from_zero, ot + c * QV * N);
-      c += 2;
-    }
-    if (c < columns) weigh_tile<QV, 1>(p, v + c, stride, n, from_zero, ot + c * QV * N);
-  }
-
   void weigh(const Block& b, const Real* v, std::int64_t stride, std::int64_t n,
              bool from_zero) const {
     switch (b.vectors) {
-      case 1: return weigh_of<1>(w_.s, v, stride, n, from_zero, p_.Dv, b.ot);
-      case 2: return weigh_of<2>(w_.s, v, stride, n, from_zero, p_.Dv, b.ot);
-      case 3: return weigh_of<3>(w_.s, v, stride, n, from_zero, p_.Dv, b.ot);
+      case 1: return Tile<Real>::template weigh<1>(w_.s, v, stride, n, from_zero, p_.Dv, b.ot);
+      case 2: return Tile<Real>::template weigh<2>(w_.s, v, stride, n, from_zero, p_.Dv, b.ot);
+      case 3: return Tile<Real>::template weigh<3>(w_.s, v, stride, n, from_zero, p_.Dv, b.ot);
       default:
-        if constexpr (kMaxVectors > 3) weigh_of<4>(w_.s, v, stride, n, from_zero, p_.Dv, b.ot);
+        if constexpr (kMaxVectors > 3)
+          Tile<Real>::template weigh<4>(w_.s, v, stride, n, from_zero, p_.Dv, b.ot);
     }
   }
 

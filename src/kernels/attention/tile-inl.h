@@ -1,0 +1,153 @@
+// The two products of the fused forward, as tiles of accumulators. Included once for each target.
+
+#if defined(QKV_KERNELS_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QKV_KERNELS_ATTENTION_TILE_INL_H_
+#undef QKV_KERNELS_ATTENTION_TILE_INL_H_
+#else
+#define QKV_KERNELS_ATTENTION_TILE_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+#include <limits>
+
+HWY_BEFORE_NAMESPACE();
+namespace qkv::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// The tile of accumulators: vectors of queries × rows (keys, or columns of V), chosen so that it
+// fills the registers. Wider tiles need fewer loads for each multiplication.
+#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64  // 32 registers
+inline constexpr int kMaxVectors = 4;
+constexpr int tile_rows(int vectors) {
+  return vectors == 4 ? 6 : vectors == 3 ? 8 : vectors == 2 ? 12 : 16;
+}
+#else  // 16 registers
+inline constexpr int kMaxVectors = 3;
+constexpr int tile_rows(int vectors) { return vectors == 3 ? 4 : vectors == 2 ? 6 : 12; }
+#endif
+
+template <typename Real>
+class Tile {
+  using D = hn::ScalableTag<Real>;
+  using V = hn::Vec<D>;
+  static constexpr D d{};
+  static constexpr std::int64_t N = hn::MaxLanes(D());
+
+ public:
+  // s[j][query] = Σ_i qt[i][query]·k[j][i] for n keys, and the largest of each query.
+  template <int QV>
+  static HWY_NOINLINE void scores(const Real* qt, std::int64_t depth, const Real* k,
+                                  std::int64_t stride, std::int64_t n, Real* s, Real* largest) {
+    constexpr int KR = tile_rows(QV);
+    V top[QV];
+    HWY_UNROLL(4)
+    for (int v = 0; v < QV; ++v) top[v] = hn::Set(d, -std::numeric_limits<Real>::infinity());
+    std::int64_t j = 0;
+    for (; j + KR <= n; j += KR) {
+      score_tile<QV, KR>(qt, depth, k + j * stride, stride, s + j * QV * N, top);
+    }
+    if constexpr (KR > 4) {
+      for (; j + 4 <= n; j += 4) {
+        score_tile<QV, 4>(qt, depth, k + j * stride, stride, s + j * QV * N, top);
+      }
+    }
+    if (j + 2 <= n) {
+      score_tile<QV, 2>(qt, depth, k + j * stride, stride, s + j * QV * N, top);
+      j += 2;
+    }
+    if (j < n) score_tile<QV, 1>(qt, depth, k + j * stride, stride, s + j * QV * N, top);
+    HWY_UNROLL(4)
+    for (int v = 0; v < QV; ++v) hn::StoreU(top[v], d, largest + v * N);
+  }
+
+  // ot[c][query] += Σ_j p[j][query]·v[j][c] for n keys; `from_zero`: = instead of +=.
+  template <int QV>
+  static HWY_NOINLINE void weigh(const Real* p, const Real* v, std::int64_t stride, std::int64_t n,
+                                 bool from_zero, std::int64_t columns, Real* ot) {
+    constexpr int DR = tile_rows(QV);
+    std::int64_t c = 0;
+    for (; c + DR <= columns; c += DR)
+      weigh_tile<QV, DR>(p, v + c, stride, n, from_zero, ot + c * QV * N);
+    if constexpr (DR > 4) {
+      for (; c + 4 <= columns; c += 4)
+        weigh_tile<QV, 4>(p, v + c, stride, n, from_zero, ot + c * QV * N);
+    }
+    if (c + 2 <= columns) {
+      weigh_tile<QV, 2>(p, v + c, stride, n, from_zero, ot + c * QV * N);
+      c += 2;
+    }
+    if (c < columns) weigh_tile<QV, 1>(p, v + c, stride, n, from_zero, ot + c * QV * N);
+  }
+
+ private:
+  template <int QV, int KR>
+  static HWY_INLINE void score_tile(const Real* HWY_RESTRICT qt, std::int64_t depth,
+                                    const Real* HWY_RESTRICT k, std::int64_t stride,
+                                    Real* HWY_RESTRICT s, V* HWY_RESTRICT largest) {
+    V sum[KR][QV];
+    HWY_UNROLL(16)
+    for (int r = 0; r < KR; ++r) {
+      HWY_UNROLL(4)
+      for (int v = 0; v < QV; ++v) sum[r][v] = hn::Zero(d);
+    }
+    for (std::int64_t i = 0; i < depth; ++i) {
+      V q[QV];
+      HWY_UNROLL(4)
+      for (int v = 0; v < QV; ++v) q[v] = hn::LoadU(d, qt + v * N);
+      qt += QV * N;
+      HWY_UNROLL(16)
+      for (int r = 0; r < KR; ++r) {
+        const V key = hn::Set(d, k[r * stride + i]);
+        HWY_UNROLL(4)
+        for (int v = 0; v < QV; ++v) sum[r][v] = hn::MulAdd(key, q[v], sum[r][v]);
+      }
+    }
+    HWY_UNROLL(16)
+    for (int r = 0; r < KR; ++r) {
+      HWY_UNROLL(4)
+      for (int v = 0; v < QV; ++v) {
+        hn::StoreU(sum[r][v], d, s + (r * QV + v) * N);
+        largest[v] = hn::Max(largest[v], sum[r][v]);
+      }
+    }
+  }
+
+  template <int QV, int DR>
+  static HWY_INLINE void weigh_tile(const Real* HWY_RESTRICT p, const Real* HWY_RESTRICT v,
+                                    std::int64_t stride, std::int64_t n, bool from_zero,
+                                    Real* HWY_RESTRICT ot) {
+    V sum[DR][QV];
+    HWY_UNROLL(16)
+    for (int r = 0; r < DR; ++r) {
+      HWY_UNROLL(4)
+      for (int q = 0; q < QV; ++q) {
+        sum[r][q] = from_zero ? hn::Zero(d) : hn::LoadU(d, ot + (r * QV + q) * N);
+      }
+    }
+    for (std::int64_t j = 0; j < n; ++j) {
+      V weight[QV];
+      HWY_UNROLL(4)
+      for (int q = 0; q < QV; ++q) weight[q] = hn::LoadU(d, p + q * N);
+      p += QV * N;
+      HWY_UNROLL(16)
+      for (int r = 0; r < DR; ++r) {
+        const V value = hn::Set(d, v[r]);
+        HWY_UNROLL(4)
+        for (int q = 0; q < QV; ++q) sum[r][q] = hn::MulAdd(value, weight[q], sum[r][q]);
+      }
+      v += stride;
+    }
+    HWY_UNROLL(16)
+    for (int r = 0; r < DR; ++r) {
+      HWY_UNROLL(4)
+      for (int q = 0; q < QV; ++q) hn::StoreU(sum[r][q], d, ot + (r * QV + q) * N);
+    }
+  }
+};
+
+}  // namespace qkv::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
