@@ -10,6 +10,8 @@
 #include <string>
 
 #include "explain/check/test_notes.h"
+#include "explain/explain.h"
+#include "explain/writers/writer.h"
 #include "qkv/error.h"
 
 namespace qkv {
@@ -141,6 +143,39 @@ TEST(CheckNote, AllowsForTheRoundingOfItsInputs) {
   EXPECT_EQ(check_note("Q = [[12.3457, 7.6543]]\nK = [[11.1111, 3.3333]]\nscores = [[162.70]]\n")
                 .count(Verdict::differs),
             1);
+}
+
+// Names in a series say which row or column it is, not which matrix.
+TEST(CheckNote, LabelsOfRowsAndColumnsAreNoNames) {
+  const std::string pixels =
+      "X:\n\n| pixel | c0 | c1 |\n|---|---|---|\n| p0 | 1 | 2 |\n| p1 | 3 | 4 |\n\n"
+      "Wq = [[1, 0], [0, 2]]\n\nQ:\n\n|  | 0 | 1 |\n|---|---|---|\n| 0 | 1 | 4 |\n| 1 | 3 | 8 |\n\n"
+      "K = [[1, 0], [0, 1]]\n\nscores:\n\n"
+      "|  | p0 | p1 |\n|---|---|---|\n| p0 | 1 | 4 |\n| p1 | 3 | 8 |\n";
+  const CheckReport right = check_note(pixels);
+  EXPECT_EQ(right.count(Verdict::agrees), 2) << report_of(pixels);
+  EXPECT_EQ(right.count(Verdict::differs), 0) << report_of(pixels);
+  const std::string wrong = replaced(pixels, "| p1 | 3 | 8 |", "| p1 | 3 | 9 |");
+  EXPECT_NE(find(check_note(wrong), "scores", Verdict::differs), nullptr) << report_of(wrong);
+  const std::string z =
+      "X = [[1, 0], [0, 1]]\nweights = [[0.7311, 0.2689], [0.2689, 0.7311]]\nZ:\n\n"
+      "| token | z1 | z2 |\n|---|---|---|\n| a | 0.7311 | 0.2689 |\n| b | 0.2689 | 0.7411 |\n";
+  EXPECT_NE(find(check_note(z), "Z", Verdict::differs), nullptr) << report_of(z);
+}
+
+// What the program explains, it also finds right.
+TEST(CheckNote, AgreesWithWhatIsExplained) {
+  for (const char* name : {"dot", "pixels", "causal"}) {
+    for (const Language language : kLanguages) {
+      WriteOptions options;
+      options.language = language;
+      const CheckReport report = check_note(write_markdown(explain_example(name), options));
+      EXPECT_EQ(report.count(Verdict::differs), 0)
+          << name << " " << code_of(language) << "\n"
+          << check_report_text(report, name, Language::en, false);
+      EXPECT_GT(report.count(Verdict::agrees), 0) << name;
+    }
+  }
 }
 
 TEST(CheckNote, SaysWhatIsMissing) {

@@ -220,7 +220,13 @@ std::optional<Matrix> Evaluator::of_times(const Node& node) {
 }
 
 std::optional<Matrix> Evaluator::of_index(const Node& node) {
-  auto m = value(node.children[0]);
+  const Node& indexed = node.children[0];
+  auto m = value(indexed);
+  // A size has no entries: heads[0,1] is not of the number of heads.
+  if (m && m->rows == 1 && m->columns == 1 && indexed.kind == Kind::name &&
+      role_of_name(indexed.text).role == Role::none) {
+    return std::nullopt;
+  }
   for (std::size_t i = 1; m && i < node.children.size(); ++i) {
     const auto at = size(node.children[i]);
     if (!at) return std::nullopt;

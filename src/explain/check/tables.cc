@@ -1,6 +1,7 @@
 // Markdown tables: a matrix with labels around it, columns that are results, or cells with vectors.
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
 
 #include "explain/check/grids.h"
@@ -110,6 +111,44 @@ Grid gather(const std::vector<Column>& columns, std::size_t first, std::size_t l
   return grid;
 }
 
+// What names of a series have in common: "p" of p0, p1, p2, and nothing of 0, 1, 2. Names in a
+// series say which row or column it is, not which matrix.
+std::optional<std::string> stem_of_series(const std::vector<std::string_view>& names) {
+  std::optional<std::string> stem;
+  std::int64_t expected = 0;
+  for (const std::string_view name : names) {
+    const std::size_t digits = name.find_last_not_of("0123456789") + 1;
+    const std::string_view number = name.substr(digits);
+    std::int64_t n = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), n);
+    if (error != std::errc() || end != number.data() + number.size()) return std::nullopt;
+    if (stem && (*stem != name.substr(0, digits) || n != expected)) return std::nullopt;
+    stem = name.substr(0, digits);
+    expected = n + 1;
+  }
+  return names.size() >= 2 ? stem : std::nullopt;
+}
+
+// Headings p0, p1, p2 are pixels or positions; z1, z2, z3 are the columns of Z.
+void name_series(std::vector<Column>& columns) {
+  std::vector<std::string_view> names;
+  for (std::size_t c = 1; c < columns.size(); ++c) names.emplace_back(columns[c].heading.name);
+  const auto stem = stem_of_series(names);
+  if (!stem) return;
+  Heading heading;
+  if (*stem != "p") heading.role = role_of_name(*stem).role;
+  if (heading.role != Role::none) heading.name = symbol_of(heading.role);
+  for (std::size_t c = 1; c < columns.size(); ++c) columns[c].heading = heading;
+  // Columns 0, 1, 2 have rows 0, 1, 2 at their side, which are no numbers of the matrix either.
+  if (!stem->empty() || columns[0].width != 1) return;
+  auto expected = static_cast<double>(names.front() == "1");
+  const bool counts = std::all_of(
+      columns[0].cells.begin(), columns[0].cells.end(), [&](const std::vector<Printed>& cell) {
+        return cell.front().decimals == 0 && cell.front().value == expected++;
+      });
+  if (counts) columns[0].width = 0;
+}
+
 // A single column of numbers is the result for one query: a vector.
 void lay_down(Grid& grid) {
   if (grid.columns != 1) return;
@@ -120,6 +159,11 @@ void lay_down(Grid& grid) {
 // | Q | [1 2 3] |: rows that carry their own name.
 bool add_named_rows(std::vector<Grid>& grids, const Source& source, const Table& table,
                     const std::vector<Literal>& literals) {
+  std::vector<std::string_view> names;
+  for (std::size_t r = 1; r < table.rows.size(); ++r) {
+    names.push_back(content_of(source, table.rows[r].front()));
+  }
+  if (stem_of_series(names)) return false;
   bool any = false;
   for (std::size_t r = 1; r < table.rows.size(); ++r) {
     if (table.rows[r].size() < 2) continue;
@@ -162,6 +206,7 @@ void add_table_grids(std::vector<Grid>& grids, const Source& source, const Table
   if (table.rows.size() < 2 || table.rows.size() * table.rows.front().size() > kMaxCells) return;
   std::vector<Column> columns = columns_of(source, table, literals);
   for (Column& column : columns) column.heading.role = role_of_name(column.heading.name).role;
+  name_series(columns);
   if (columns.size() >= 2 && columns[0].width == 0 &&
       std::all_of(columns.begin() + 1, columns.end(),
                   [](const Column& c) { return c.heading.role == Role::none; }) &&

@@ -17,15 +17,6 @@
 namespace qkv::worksheet {
 namespace {
 
-// What binds the names of steps to formulas: "Q = X·Wq" → "Q", "masked[i, j] = …" → "masked". A
-// formula without a name on its left ("C + pe") goes by the step's.
-std::string symbol_of(const Step& step) {
-  const std::string_view formula = step.formula;
-  const std::string_view left = formula.substr(0, formula.find(" = "));
-  const std::string symbol(left.substr(0, left.find('[')));
-  return symbol.empty() || symbol.find(' ') != std::string::npos ? step.name : symbol;
-}
-
 // The fewest decimals, up to `most`, that write every entry of a kind in full; -1 if none do.
 int exact_decimals(const std::vector<Grid>& grids, Entry::Kind kind, int most) {
   for (int decimals = 0; decimals <= most; ++decimals) {

@@ -28,6 +28,13 @@ std::string shape_with_axes(const Step& step) {
   return result + "]";
 }
 
+std::string symbol_of(const Step& step) {
+  const std::string_view formula = step.formula;
+  const std::string_view left = formula.substr(0, formula.find(" = "));
+  const std::string symbol(left.substr(0, left.find('[')));
+  return symbol.empty() || symbol.find(' ') != std::string::npos ? step.name : symbol;
+}
+
 std::string format_number(double value, int digits, bool whole) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";

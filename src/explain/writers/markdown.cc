@@ -17,8 +17,23 @@ std::string escape(std::string_view text) {
 // Code in backticks; a bar would end a table's cell, but formulas stand outside of tables.
 std::string code(std::string_view text) { return fmt::format("`{}`", text); }
 
-void table(std::string& out, const PageView& view, const Matrix& m, int digits) {
-  out += "\n|  |";
+// "query[0, 1, :, :]": which of several matrices it is; nothing where there is one.
+std::string slice_of(const Step& step, const Matrix& m) {
+  bool several = false;
+  std::string result = step.name + "[";
+  for (int axis = 0; axis < step.value->shape().rank(); ++axis) {
+    const auto n = static_cast<std::size_t>(axis);
+    if (axis > 0) result += ", ";
+    result += n < m.lead.size() ? fmt::format("{}", m.lead[n]) : ":";
+    several = several || (n < m.lead.size() && step.value->dim(axis) > 1);
+  }
+  return several ? result + "]" : "";
+}
+
+// The corner says what the matrix is called.
+void table(std::string& out, const PageView& view, const Matrix& m, int digits,
+           const std::string& name) {
+  out += fmt::format("\n| {} |", escape(name));
   for (std::int64_t c = view.part.cols.begin; c < view.part.cols.end; ++c) {
     out += fmt::format(" {} |", escape(view.page.col_label(c)));
   }
@@ -59,14 +74,9 @@ std::string write_markdown(const Explanation& explanation, const WriteOptions& o
     const PageView view = view_page(step, options.selection);
     if (view.page.turned()) out += fmt::format("\n{}\n", message(language, "writer.turned"));
     for (const Matrix& m : view.matrices) {
-      if (!m.lead.empty() && step.value->size() > 0) {
-        std::string which;
-        for (std::size_t i = 0; i < m.lead.size(); ++i) {
-          which += fmt::format("{}{} = {}", i > 0 ? ", " : "", step.axes[i], m.lead[i]);
-        }
-        out += fmt::format("\n{}:\n", escape(which));
-      }
-      table(out, view, m, options.digits);
+      const std::string which = slice_of(step, m);
+      if (!which.empty()) out += fmt::format("\n{}\n", code(which));
+      table(out, view, m, options.digits, view.matrices.size() == 1 ? symbol_of(step) : "");
     }
     for (const Dims& index : entries_of(explanation, step, options)) {
       out += fmt::format("\n{}\n", code(format_expansion(step, index, options)));

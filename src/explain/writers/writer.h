@@ -42,6 +42,9 @@ std::string write_csv(const Explanation& explanation, const WriteOptions& option
 std::string title_of(const Step& step, Language language);
 std::string meaning_of(const Step& step, Language language);
 
+// What the formula calls it: "Q" of "Q = X·W^Q"; the step's name where it has no such name.
+std::string symbol_of(const Step& step);
+
 // "[B=1, heads=1, key_dim=2, N=4]"
 std::string shape_with_axes(const Step& step);
 
