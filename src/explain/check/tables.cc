@@ -161,7 +161,7 @@ bool add_named_rows(std::vector<Grid>& grids, const Source& source, const Table&
                     const std::vector<Literal>& literals) {
   std::vector<std::string_view> names;
   for (std::size_t r = 1; r < table.rows.size(); ++r) {
-    names.push_back(content_of(source, table.rows[r].front()));
+    if (!table.rows[r].empty()) names.push_back(content_of(source, table.rows[r].front()));
   }
   if (stem_of_series(names)) return false;
   bool any = false;
