@@ -160,6 +160,14 @@ class FusedRun {
     KeyRange all{seq_.key_length, 0};
     prefix_ = std::min(seq_.prefix, seq_.key_length);
     if (prefix_ > 0) all = {0, prefix_};
+    if (!p_.causal && p_.window.left < 0 && p_.window.right < 0) {
+      // Every query sees every key.
+      const BlockKeys everything{0, seq_.key_length, 0, seq_.key_length, true};
+      std::fill(w_.keys, w_.keys + blocks_, everything);
+      std::fill(w_.begin, w_.begin + unit_.query_count, 0);
+      std::fill(w_.end, w_.end + unit_.query_count, seq_.key_length);
+      return {0, seq_.key_length};
+    }
     for (std::int64_t n = 0; n < blocks_; ++n) {
       const Block b = block(n);
       BlockKeys& keys = w_.keys[n];
