@@ -69,6 +69,12 @@ void refuse_equal_outputs(const AttentionArguments& args) {
   }
 }
 
+void refuse_overwriting(const AttentionArguments& args) {
+  std::vector<std::string> inputs = args.flags.files();
+  inputs.insert(inputs.end(), {args.query, args.key, args.value, args.rows});
+  refuse_inputs_as_outputs({args.output, args.weights_output, args.lse_output}, inputs);
+}
+
 // One more result, besides the output: its file, if it was asked for, and its elements.
 struct Stage {
   std::optional<OutputFile> file;
@@ -82,6 +88,7 @@ Stage make_stage(const char* flag, const std::string& path, DType dtype, const D
 
 Status attention(const AttentionArguments& args, Context& context) {
   refuse_equal_outputs(args);
+  refuse_overwriting(args);
   if (!args.rows.empty() && args.weights_output.empty()) {
     throw UsageError("--rows: expected --weights-output beside it, found none");
   }

@@ -46,6 +46,18 @@ void AttentionFlags::add_to(CLI::App& command) {
       ->check(CLI::Range(0, 4096).description(""));
 }
 
+bool AttentionFlags::any() const noexcept {
+  for (const std::string* text : {&mask_, &bias_, &offset_, &prefix_, &alibi_, &sinks_,
+                                  &key_lengths_, &query_starts_, &key_starts_}) {
+    if (!text->empty()) return true;
+  }
+  return causal_ != "none" || !window_.empty() || scale_ || softcap_;
+}
+
+std::vector<std::string> AttentionFlags::files() const {
+  return {mask_, bias_, offset_, prefix_, alibi_, sinks_, key_lengths_, query_starts_, key_starts_};
+}
+
 AttentionFlags::Options AttentionFlags::load() const {
   Options loaded;
   AttentionOptions& options = loaded.options;

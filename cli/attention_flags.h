@@ -23,6 +23,9 @@ class AttentionFlags {
     std::vector<FileTensor> owners;  // of what the options view
   };
   Options load() const;
+  bool any() const noexcept;  // whether one of them was given
+  // The arguments that may name files.
+  std::vector<std::string> files() const;
 
  private:
   std::string mask_, bias_, causal_ = "none", offset_, prefix_, key_lengths_, alibi_, sinks_;

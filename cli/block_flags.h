@@ -16,6 +16,7 @@ class BlockFlags {
 
   const std::string& name() const noexcept { return block_; }  // "gpt"
   bool given() const noexcept { return !block_.empty(); }
+  const std::string& file() const noexcept { return weights_; }
   Loaded<BlockWeights> load() const;
 
  private:

@@ -2,13 +2,13 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 
 #include "cli/command.h"
+#include "cli/language.h"
 #include "cli/text.h"
 #include "qkv/error.h"
 
@@ -46,25 +46,15 @@ std::string read_note(const std::string& path) {
   return read_all(in, path);
 }
 
-// --lang, or what the environment asks for.
-Language language_for(const CheckArguments& args) {
-  if (!args.language.empty()) return *language_of(args.language);
-  for (const char* name : {"LC_ALL", "LC_MESSAGES", "LANG"}) {
-    const char* value = std::getenv(name);
-    if (value != nullptr && *value != '\0') return language_of(value).value_or(Language::en);
-  }
-  return Language::en;
-}
-
 Status check(const CheckArguments& args, Context& context) {
   const std::string text = read_note(args.note);
   const std::string name = args.note == "-" ? "stdin" : printable(args.note);
   const CheckReport report = check_note(text);
   if (args.json || args.format == "json") {
-    context.out << check_report_json(report, name, language_for(args));
+    context.out << check_report_json(report, name, language_for(args.language));
   } else {
     const bool color = args.color == "always" || (args.color == "auto" && context.color);
-    context.out << check_report_text(report, name, language_for(args), color);
+    context.out << check_report_text(report, name, language_for(args.language), color);
   }
   return report.count(Verdict::differs) > 0 ? Status::no : Status::ok;
 }

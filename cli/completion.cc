@@ -155,7 +155,10 @@ std::string zsh_script(const CLI::App& app) {
     }
     text += fmt::format(" \\\n      {} ;;\n", shell_quoted("*" + zsh_value(command.words)));
   }
-  return text + "  esac\n}\ncompdef _qkv qkv\n";
+  return text +
+         "  esac\n}\n"
+         // Loaded by zsh from a folder of its $fpath, the file is the body of _qkv.
+         "if [[ $funcstack[1] == _qkv ]]; then _qkv; else compdef _qkv qkv; fi\n";
 }
 
 std::string fish_flag(const Command& command, const Flag& flag) {

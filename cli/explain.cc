@@ -7,13 +7,13 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdlib>
 #include <memory>
 #include <variant>
 
 #include "cli/attention_flags.h"
 #include "cli/block_flags.h"
 #include "cli/command.h"
+#include "cli/language.h"
 #include "cli/layout.h"
 #include "cli/tensor_argument.h"
 #include "explain/explain.h"
@@ -90,6 +90,31 @@ Explanation explain_matrices(const ExplainArguments& args) {
   return explain_attention(q.view, k.view, v.view, args.attention.load().options, args.tokens);
 }
 
+// Names for tokens that are not there would be left out in silence, or put to the wrong ones.
+void check_tokens(const ExplainArguments& args, const Explanation& explanation) {
+  const Step* pairs = explanation.find("scores");
+  if (args.tokens.empty() || pairs == nullptr) return;
+  const auto count = static_cast<std::int64_t>(args.tokens.size());
+  const std::int64_t queries = pairs->value->dim(2), keys = pairs->value->dim(3);
+  if (count == queries || count == keys) return;
+  throw UsageError(fmt::format(
+      "--tokens: expected {} names, found {}",
+      queries == keys ? fmt::format("{}", queries) : fmt::format("{} or {}", queries, keys),
+      count));
+}
+
+// What belongs to an input of one's own says nothing about an example.
+void check_example_alone(const ExplainArguments& args) {
+  if (args.input.empty() && args.memory.empty() && args.tokens.empty() &&
+      args.block.file().empty() && !args.attention.any()) {
+    return;
+  }
+  throw UsageError(fmt::format(
+      "example '{}' has its own input: weights, inputs, tokens and options of attention go with "
+      "--block, or with --query, --key and --value",
+      args.example));
+}
+
 Explanation make_explanation(const ExplainArguments& args) {
   const int sources = !args.example.empty() + args.block.given() + args.has_tensors();
   if (sources != 1) {
@@ -98,24 +123,19 @@ Explanation make_explanation(const ExplainArguments& args) {
         "--value",
         fmt::join(example_names(), ", ")));
   }
-  if (!args.example.empty()) return explain_example(args.example);
-  return args.block.given() ? explain_block(args) : explain_matrices(args);
-}
-
-// --lang, or what the environment asks for.
-Language language_for(const ExplainArguments& args) {
-  if (!args.language.empty()) return *language_of(args.language);
-  for (const char* name : {"LC_ALL", "LC_MESSAGES", "LANG"}) {
-    const char* value = std::getenv(name);
-    if (value != nullptr && *value != '\0') return language_of(value).value_or(Language::en);
+  if (!args.example.empty()) {
+    check_example_alone(args);
+    return explain_example(args.example);
   }
-  return Language::en;
+  Explanation explanation = args.block.given() ? explain_block(args) : explain_matrices(args);
+  check_tokens(args, explanation);
+  return explanation;
 }
 
 WriteOptions write_options(const ExplainArguments& args, const Explanation& explanation,
                            const Context& context) {
   WriteOptions options;
-  options.language = language_for(args);
+  options.language = language_for(args.language);
   options.selection.batch = args.batch;
   options.selection.head = args.head;
   if (!args.rows.empty()) options.selection.rows = parse_range(args.rows, "--rows");

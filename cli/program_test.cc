@@ -372,7 +372,13 @@ TEST_F(Cli, RunABlock) {
       }(),
       "--weights-prefix");
   std::vector<std::string> all = words;
-  all.insert(all.end(), {"--output", x, "--weights-prefix", "h.1", "--json"});  // over its input
+  all.insert(all.end(), {"--weights-prefix", "h.1", "--json", "--output"});
+  for (const std::string& input : {x, path("w.safetensors")}) {
+    all.push_back(input);
+    expect_usage_error(all, input);  // a result over what it is made from
+    all.pop_back();
+  }
+  all.push_back(path("y.npy"));
   const Outcome outcome = qkv(all);
   ASSERT_EQ(outcome.status, Status::ok) << outcome.err;
   const auto json = nlohmann::json::parse(outcome.out);
@@ -383,7 +389,7 @@ TEST_F(Cli, RunABlock) {
   gpt_forward(GptWeights::from_arrays(c["h.1.attn.c_attn.weight"], c["h.1.attn.c_attn.bias"],
                                       c["h.1.attn.c_proj.weight"], {}, 2),
               inputs_["x.npy"], out);
-  EXPECT_EQ(floats(x), floats(out));
+  EXPECT_EQ(floats(path("y.npy")), floats(out));
 }
 
 TEST_F(Cli, RunWithoutABatchAndWithAMemory) {

@@ -22,6 +22,9 @@ struct RunArguments {
 };
 
 Status run(const RunArguments& args, Context& context) {
+  std::vector<std::string> inputs = args.flags.files();
+  inputs.insert(inputs.end(), {args.block.file(), args.input, args.memory});
+  refuse_inputs_as_outputs({args.output}, inputs);
   const Loaded<BlockWeights> block = args.block.load();
   const BlockInput x = load_block_input("--input", args.input, block.weights);
   const BlockInput memory =

@@ -109,6 +109,20 @@ std::optional<std::int64_t> as_integer(std::string_view argument) {
   return as_number<std::int64_t>(argument);
 }
 
+void refuse_inputs_as_outputs(const std::vector<std::string>& outputs,
+                              const std::vector<std::string>& inputs) {
+  for (const std::string& output : outputs) {
+    for (const std::string& input : inputs) {
+      const auto parts = split_name(input);
+      const fs::path file = parts ? parts->file : input;
+      std::error_code error;  // one of them does not exist: they are not the same
+      if (!fs::is_regular_file(output, error) || !fs::equivalent(output, file, error)) continue;
+      throw UsageError(fmt::format("expected another file for the result than an input, found {}",
+                                   io::in_quotes(output)));
+    }
+  }
+}
+
 OutputFile::OutputFile(std::string_view flag, const std::string& path, DType dtype) : path_(path) {
   const std::string extension = fs::path(path).extension().string();
   std::error_code error;

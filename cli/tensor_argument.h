@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "qkv/file.h"
 #include "qkv/tensor.h"
@@ -25,6 +26,11 @@ FileTensor load_numbers(std::string_view flag, const std::string& argument, bool
 
 // The argument as one integer, if it is one.
 std::optional<std::int64_t> as_integer(std::string_view argument);
+
+// A result is not written over what it is made from, under whatever name: whoever mistyped a name
+// would lose the input. `inputs` are arguments as load_tensor and load_numbers take them.
+void refuse_inputs_as_outputs(const std::vector<std::string>& outputs,
+                              const std::vector<std::string>& inputs);
 
 // A file that a result goes to. Everything that can be known before the work is checked when it is
 // made: the extension, the folder, and whether the format has the dtype.

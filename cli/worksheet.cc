@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cli/command.h"
+#include "cli/language.h"
 #include "cli/suggest.h"
 #include "explain/explain.h"
 #include "io/file_writer.h"
@@ -27,7 +28,7 @@ struct WorksheetArguments {
   bool random = false;
   std::string seed;  // as text: what is no seed is refused with its range
   worksheet::ExerciseOptions exercise;
-  std::string language = "en", format, output, key = "end";
+  std::string language, format, output, key = "end";
   int digits = 4;
   bool no_hints = false;
 };
@@ -97,7 +98,7 @@ std::string format_of(const WorksheetArguments& args) {
 
 std::string written(const WorksheetArguments& args, const std::string& format) {
   worksheet::WriteOptions options;
-  options.language = language_of(args.language).value_or(Language::en);
+  options.language = language_for(args.language);
   options.hints = !args.no_hints;
   options.key = args.key == "none"   ? worksheet::Key::none
                 : args.key == "only" ? worksheet::Key::only
@@ -146,7 +147,8 @@ void add_worksheet_command(CLI::App& app, Context& context) {
       ->type_name("N");
   command->add_option("--heads", args->exercise.heads, "1 to 3")->type_name("N");
   command->add_flag("--causal", args->exercise.causal, "a token sees only itself and earlier ones");
-  command->add_option("--lang", args->language, "language of the sheet")
+  command
+      ->add_option("--lang", args->language, "language of the sheet (default: the environment's)")
       ->check(CLI::IsMember({"en", "vi", "ko", "zh"}));
   command
       ->add_option("--format", args->format,

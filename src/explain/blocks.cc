@@ -118,9 +118,12 @@ void label_all(Explanation& explanation, const TokenLabels& tokens) {
   }
 }
 
-AttentionLabels token_labels(const TokenLabels& tokens) {
+// Names for as many queries, and as many keys, as there are names.
+AttentionLabels token_labels(const TokenLabels& tokens, const Tensor& scores) {
+  const auto count = static_cast<std::int64_t>(tokens.size());
   AttentionLabels labels;
-  labels.query_names = labels.key_names = tokens;
+  if (scores.dim(2) == count) labels.query_names = tokens;
+  if (scores.dim(3) == count) labels.key_names = tokens;
   return labels;
 }
 
@@ -153,7 +156,7 @@ Explanation explain_attention(const TensorView& query, const TensorView& key,
   Builder b;
   b.explanation.block = "attention";
   b.explanation.text = "block.attention";
-  AttentionLabels labels = token_labels(tokens);
+  AttentionLabels labels = token_labels(tokens, *trace.scaled);
   labels.tokens = "Tq";
   labels.keys = "Tk";
   labels.key_width = "D";
@@ -237,7 +240,7 @@ Explanation explain_transformer(const TransformerWeights& w, const TensorView& x
   project("query", fmt::format("Q = {}·W^Q", X), input, w.query, tq, "d_k");
   project("key", fmt::format("K = {}·W^K", M), source, w.key, tk, "d_k");
   project("value", fmt::format("V = {}·W^V", M), source, w.value, tk, "d_v");
-  AttentionLabels labels = token_labels(memory.has_value() ? TokenLabels{} : tokens);
+  AttentionLabels labels = token_labels(tokens, *trace.find("scores"));
   labels.heads = "h";
   labels.tokens = tq;
   labels.keys = tk;
@@ -298,7 +301,7 @@ Explanation explain_fused(std::string block, const Trace& trace, const LinearWei
   if (k_norm) {
     b.add_norm("key_norm", "k = norm(k)", trace.find("key_norm"), axes, trace.find("key"), *k_norm);
   }
-  AttentionLabels labels = token_labels(tokens);
+  AttentionLabels labels = token_labels(tokens, *trace.find("scores"));
   labels.tokens = labels.keys = T;
   labels.key_width = labels.value_width = "head_dim";
   add_attention_steps(b.explanation, attention_of(trace, attention), labels);

@@ -281,6 +281,14 @@ TEST(ExplainSteps, FormulasFollowTheOptions) {
   EXPECT_EQ(formula({.scale = 0.25}, "scaled"), "scaled = 0.25·S");
 }
 
+// Names go to queries and to keys only where there is one for each.
+TEST(ExplainSteps, TokensNameWhatTheyCount) {
+  const Tensor q(DType::f64, {1, 1, 2, 4}), k(DType::f64, {1, 1, 3, 4});
+  const Explanation e = explain_attention(q, k, k, {}, {"a", "b"});
+  EXPECT_EQ(e.find("weights")->rows, (TokenLabels{"a", "b"}));
+  EXPECT_TRUE(e.find("weights")->cols.empty());
+}
+
 // A key that does not exist has no product, whatever lies in its place.
 TEST(ExplainSteps, KeysPastTheLengthHaveNoScores) {
   Tensor q(DType::f64, {1, 1, 1, 2}), k(DType::f64, {1, 1, 3, 2});
