@@ -9,6 +9,8 @@ TREE := build/$(PRESET)
 CROSS := $(if $(filter arm64,$(PRESET)),arm)
 # CMAKE_ARGS: more for CMake, e.g. -DQKV_WITH_NPZ=OFF.
 CONFIGURE = cmake --preset $(PRESET) $(if $(filter 1 ON,$(QKV_WERROR)),-DQKV_WERROR=ON) $(CMAKE_ARGS) >/dev/null
+# The Python module comes with the release build, where Python's headers and PyPI are to be had.
+PYTHON = $(if $(filter release,$(PRESET)),$$(scripts/python-env $(TREE)),-DQKV_BUILD_PYTHON=OFF)
 SOURCES = $(shell git ls-files --cached --others --exclude-standard '*.h' '*.cc' '*.inc')
 
 .PHONY: help
@@ -28,15 +30,16 @@ run: build
 
 build:
 	@scripts/install-deps build $(CROSS)
-	@$(CONFIGURE)
-	@cmake --build --preset $(PRESET) --target qkv qkv_cli
+	@$(CONFIGURE) $(PYTHON)
+	@cmake --build --preset $(PRESET) --target qkv qkv_cli qkv_core
 	@ln -sfn $(PRESET)/bin/qkv build/qkv
 
 test:
 	@scripts/install-deps build test $(CROSS)
-	@$(CONFIGURE)
+	@$(CONFIGURE) $(PYTHON)
 	@cmake --build --preset $(PRESET) --target all qkv_tests
 	@ctest --preset $(PRESET) -j $(shell nproc) $(CTEST_ARGS)
+	@if grep -qs QKV_BUILD_PYTHON:BOOL=ON $(TREE)/CMakeCache.txt; then .venv/bin/python -m pytest; fi
 
 bench:
 	@scripts/install-deps build bench

@@ -1,0 +1,14 @@
+"""Exact attention on a CPU, that shows its work.
+
+>>> import numpy as np, qkv
+>>> x = np.array([[0.4, 0.1, 0.8], [0.5, 0.8, 0.6], [0.5, 0.8, 0.6]], dtype=np.float32)
+>>> tokens = x[None, None]  # [B, H, T, D]: one batch, one head, three tokens of width 3
+>>> out, weights = qkv.attention(tokens, tokens, tokens, scale=1, return_weights=True)
+>>> weights[0, 0, 0].round(5).tolist() == np.float32([0.34454, 0.32773, 0.32773]).tolist()
+True
+"""
+
+from ._attention import attention
+from ._core import __version__, num_threads, set_num_threads
+
+__all__ = ["attention", "num_threads", "set_num_threads", "__version__"]

@@ -1,0 +1,236 @@
+#include "array.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "refuse.h"
+
+namespace nb = nanobind;
+
+namespace qkv::python {
+namespace {
+
+using Code = nb::dlpack::dtype_code;
+
+struct KnownType {
+  Code code;
+  std::uint8_t bits;
+  DType dtype;
+};
+
+constexpr std::array<KnownType, 8> kTypes{{
+    {Code::Float, 32, DType::f32},
+    {Code::Float, 64, DType::f64},
+    {Code::Float, 16, DType::f16},
+    {Code::Bfloat, 16, DType::bf16},
+    {Code::Int, 32, DType::i32},
+    {Code::Int, 64, DType::i64},
+    {Code::UInt, 8, DType::u8},
+    {Code::Bool, 8, DType::boolean},
+}};
+
+nb::dlpack::dtype dlpack_of(DType dtype) {
+  const auto* known =
+      std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& t) { return t.dtype == dtype; });
+  return {static_cast<std::uint8_t>(known->code), known->bits, 1};
+}
+
+// "int16", for types that the engine has no name for.
+std::string name_of(nb::dlpack::dtype type) {
+  const char* kind = "type";
+  switch (static_cast<Code>(type.code)) {
+    case Code::Int: kind = "int"; break;
+    case Code::UInt: kind = "uint"; break;
+    case Code::Float: kind = "float"; break;
+    case Code::Bfloat: kind = "bfloat"; break;
+    case Code::Complex: kind = "complex"; break;
+    case Code::Bool: kind = "bool"; break;
+    default: break;
+  }
+  return kind + std::to_string(type.bits) +
+         (type.lanes == 1 ? "" : " × " + std::to_string(type.lanes));
+}
+
+DType dtype_of_array(std::string_view name, nb::dlpack::dtype type) {
+  for (const KnownType& known : kTypes) {
+    if (static_cast<std::uint8_t>(known.code) == type.code && known.bits == type.bits &&
+        type.lanes == 1) {
+      return known.dtype;
+    }
+  }
+  refuse_type(name, "dtype f32, f64, f16, bf16, i32, i64, u8 or bool", name_of(type));
+}
+
+// What a view is made of. Refuses memory that a CPU does not reach.
+template <typename View, typename Lent>
+View view_of(std::string_view name, const Lent& lent) {
+  if (lent.device_type() != nb::device::cpu::value) {
+    refuse_type(name, "an array in the CPU's memory",
+                "one on another device (DLPack type " + std::to_string(lent.device_type()) + ")");
+  }
+  if (lent.ndim() > static_cast<std::size_t>(kMaxRank)) {
+    refuse_value(name, "at most " + std::to_string(kMaxRank) + " dimensions",
+                 std::to_string(lent.ndim()));
+  }
+  const std::size_t rank = lent.ndim();
+  return View(lent.data(), dtype_of_array(name, lent.dtype()),
+              Dims(std::span(lent.shape_ptr(), rank)), Dims(std::span(lent.stride_ptr(), rank)));
+}
+
+bool is_true_attribute(nb::handle object, const char* attribute) {
+  return nb::hasattr(object, attribute) && nb::cast<bool>(nb::bool_(object.attr(attribute)));
+}
+
+// Results carry no gradient, so a tensor that asks for one is refused, unless gradients are off
+// anyway. (PyTorch itself only refuses to lend such a tensor in one of its two ways to do it.)
+void refuse_gradient(std::string_view name, nb::handle object) {
+  if (framework_of(object) != Framework::torch || !is_true_attribute(object, "requires_grad")) {
+    return;
+  }
+  if (!nb::cast<bool>(nb::module_::import_("torch").attr("is_grad_enabled")())) return;
+  refuse_value(name,
+               "a tensor without gradient, since no gradients are computed here yet (.detach() it, "
+               "or call under torch.no_grad())",
+               "requires_grad=True");
+}
+
+template <typename Lent>
+Lent lend(std::string_view name, nb::handle object, const char* what) {
+  refuse_gradient(name, object);
+  Lent lent;
+  if (nb::try_cast<Lent>(object, lent, false) && lent.is_valid()) return lent;
+  PyErr_Clear();  // the reason is said in words of our own
+  std::string found = class_name(object);
+  if (nb::hasattr(object, "dtype")) {
+    const nb::object dtype = object.attr("dtype");
+    found += " of dtype " + std::string(nb::str(nb::handle(dtype)).c_str());
+  }
+  refuse_type(name, what, found);
+}
+
+// A function of a module that is there for good; looked up once.
+template <typename Tag>
+nb::handle cached(const char* module, const char* function) {
+  static PyObject* const found =
+      nb::object(nb::module_::import_(module).attr(function)).release().ptr();
+  return found;
+}
+
+const char* numpy_name(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return "float32";
+    case DType::f64: return "float64";
+    case DType::f16: return "float16";
+    default: return nullptr;
+  }
+}
+
+const char* torch_name(DType dtype) {
+  return dtype == DType::bf16 ? "bfloat16" : numpy_name(dtype);
+}
+
+nb::tuple to_tuple(const Dims& shape) {
+  nb::list numbers;
+  for (const std::int64_t extent : shape) numbers.append(extent);
+  return nb::tuple(numbers);
+}
+
+nb::object new_numpy(DType dtype, const Dims& shape) {
+  const char* name = numpy_name(dtype);
+  if (name == nullptr) {
+    refuse_type("out", "an array to write to, since NumPy has no such type", name_of(dtype));
+  }
+  struct Empty {};
+  return cached<Empty>("numpy", "empty")(to_tuple(shape), name);
+}
+
+nb::object new_torch(DType dtype, const Dims& shape) {
+  struct Empty {};
+  const nb::object type = nb::module_::import_("torch").attr(torch_name(dtype));
+  return cached<Empty>("torch", "empty")(to_tuple(shape), nb::arg("dtype") = type,
+                                         nb::arg("device") = "cpu");
+}
+
+void* writable_buffer(nb::handle array) {
+  Py_buffer buffer;
+  if (PyObject_GetBuffer(array.ptr(), &buffer, PyBUF_SIMPLE | PyBUF_WRITABLE) != 0) {
+    throw nb::python_error();
+  }
+  void* data = buffer.buf;
+  PyBuffer_Release(&buffer);  // the array itself is held
+  return data;
+}
+
+}  // namespace
+
+Framework framework_of(nb::handle array) {
+  // By the base classes' modules: a subclass, such as a parameter, may be anyone's.
+  PyObject* bases = Py_TYPE(array.ptr())->tp_mro;
+  for (nb::handle base : nb::borrow<nb::tuple>(bases)) {
+    const nb::object module = nb::getattr(base, "__module__", nb::str(""));
+    if (!nb::isinstance<nb::str>(module)) continue;
+    const std::string_view name = nb::borrow<nb::str>(module).c_str();
+    if (name == "numpy") return Framework::numpy;
+    if (name == "torch" || name.starts_with("torch.")) return Framework::torch;
+    if (name.starts_with("jaxlib") || name.starts_with("jax.")) return Framework::jax;
+  }
+  return Framework::numpy;
+}
+
+Input read_array(std::string_view name, nb::handle array) {
+  Input input;
+  if (array.is_none()) return input;
+  input.lent = lend<nb::ndarray<nb::ro>>(name, array, "an array (DLPack or the buffer protocol)");
+  input.view = view_of<TensorView>(name, input.lent);
+  return input;
+}
+
+Borrowed borrow_output(std::string_view name, nb::handle array) {
+  Borrowed output;
+  if (framework_of(array) == Framework::jax) {
+    refuse_type(name, "a writable array", "one of JAX, whose arrays are constants");
+  }
+  output.lent = lend<nb::ndarray<>>(name, array, "a writable array");
+  output.view = view_of<MutableTensorView>(name, output.lent);
+  return output;
+}
+
+Output::Output(Framework framework, DType dtype, const Dims& shape) {
+  switch (framework) {
+    case Framework::numpy:
+      array_ = new_numpy(dtype, shape);
+      view_ = MutableTensorView(writable_buffer(array_), dtype, shape);
+      return;
+    case Framework::torch: {
+      array_ = new_torch(dtype, shape);
+      const auto address = nb::cast<std::uintptr_t>(array_.attr("data_ptr")());
+      view_ = MutableTensorView(reinterpret_cast<void*>(address), dtype, shape);
+      return;
+    }
+    case Framework::jax:
+      owned_ = Tensor(dtype, shape);
+      view_ = owned_.view();
+      return;
+  }
+}
+
+nb::object Output::take() {
+  if (array_.is_valid() || !view_.has_value()) return std::move(array_);
+  const Dims shape = owned_.shape();
+  auto owner = std::make_unique<Tensor>(std::move(owned_));
+  void* data = owner->view().data();
+  const auto rank = static_cast<std::size_t>(shape.rank());
+  std::array<std::size_t, kMaxRank> extents{};
+  std::copy(shape.begin(), shape.end(), extents.begin());
+  const nb::capsule keeper(owner.get(), [](void* p) noexcept { delete static_cast<Tensor*>(p); });
+  const DType dtype = owner->dtype();
+  (void)owner.release();  // the capsule's now
+  return nb::cast(nb::ndarray<nb::jax>(data, rank, extents.data(), keeper, nullptr,
+                                       dlpack_of(dtype), nb::device::cpu::value));
+}
+
+}  // namespace qkv::python

@@ -1,0 +1,213 @@
+// qkv._core.attention: arguments of Python become options and stages of attention_forward. What the
+// function means for a user stands in python/qkv/_attention.py.
+
+#include "qkv/attention.h"
+
+#include <string>
+#include <utility>
+
+#include "arguments.h"
+#include "array.h"
+#include "bindings.h"
+#include "refuse.h"
+
+namespace nb = nanobind;
+
+namespace qkv::python {
+namespace {
+
+// Where the axes [B, H, T, D] stand in a layout. Each of them is its own inverse.
+enum class Layout : std::uint8_t { bhtd, bthd, bhdt };
+
+constexpr std::string_view kAxes[] = {"[B, H, T, D]", "[B, T, H, D]", "[B, H, D, T]"};
+
+template <typename View>
+View reorder(const View& view, Layout layout) {
+  switch (layout) {
+    case Layout::bthd: return view.transpose(1, 2);
+    case Layout::bhdt: return view.transpose(2, 3);
+    default: return view;
+  }
+}
+
+Dims reorder(Dims shape, Layout layout) {
+  if (layout == Layout::bthd) std::swap(shape[1], shape[2]);
+  if (layout == Layout::bhdt) std::swap(shape[2], shape[3]);
+  return shape;
+}
+
+TensorView read_tensor(std::string_view name, nb::handle array, Layout layout, Input& input) {
+  if (array.is_none()) refuse_type(name, "an array", "None");
+  input = read_array(name, array);
+  if (input.view.rank() != 4) {
+    refuse_value(name, "4 dimensions " + std::string(kAxes[static_cast<int>(layout)]),
+                 "shape " + to_string(input.view.shape()));
+  }
+  return reorder(input.view, layout);
+}
+
+// The engine's words for its C++ arguments, in Python's.
+std::string python_name(const std::string& subject) {
+  const std::pair<std::string_view, std::string_view> names[] = {
+      {"offsets", "offset"},        {"rows", "return_weights"},    {"weights", "return_weights"},
+      {"window.left", "window[0]"}, {"window.right", "window[1]"}, {"lse", "return_lse"}};
+  for (const auto& [cpp, python] : names) {
+    const bool starts = subject.starts_with(cpp);
+    if (starts && (subject.size() == cpp.size() || subject[cpp.size()] == '[')) {
+      return std::string(python) + subject.substr(cpp.size());
+    }
+  }
+  return subject;
+}
+
+[[noreturn]] void rethrow(const Error& error, Layout layout) {
+  std::string found = error.found();
+  const std::string& subject = error.subject();
+  if (layout != Layout::bhtd &&
+      (subject == "query" || subject == "key" || subject == "value" || subject == "out")) {
+    found += " (both in the order [B, H, T, D]; the layout is " +
+             std::string(kAxes[static_cast<int>(layout)]) + ")";
+  }
+  throw Error(error.kind(), "qkv.attention", python_name(subject), error.expected(), found);
+}
+
+// Everything that one call borrows and makes.
+class Call {
+ public:
+  // Reads the tensors and makes the outputs that were not given.
+  Call(nb::handle query, nb::handle key, nb::handle value, Layout layout)
+      : framework_(framework_of(query)),
+        layout_(layout),
+        query_(read_tensor("query", query, layout, tensors_[0])),
+        key_(read_tensor("key", key, layout, tensors_[1])),
+        value_(read_tensor("value", value, layout, tensors_[2])) {}
+
+  void read_visibility(nb::handle mask, nb::handle bias, nb::handle causal, nb::handle offset,
+                       nb::handle window, nb::handle prefix, nb::handle key_lengths) {
+    options_.mask = keep(0, read_array("mask", mask));
+    options_.bias = keep(1, read_array("bias", bias));
+    options_.causal = read_causal(causal);
+    options_.window = read_window(window);
+    options_.prefix = keep(2, read_integers("prefix", prefix));
+    options_.key_lengths = keep(3, read_integers("key_lengths", key_lengths));
+    if (offset.is_none()) return;
+    if (is_scalar(offset)) {
+      options_.offset = read_integer("offset", offset);
+    } else {
+      options_.offsets = keep(4, read_integers("offset", offset));
+    }
+  }
+
+  void read_scores(nb::handle scale, nb::handle softcap, nb::handle alibi, nb::handle sinks) {
+    options_.scale = read_number("scale", scale);
+    options_.softcap = read_number("softcap", softcap);
+    options_.alibi = keep(5, read_numbers("alibi", alibi));
+    options_.sinks = keep(6, read_numbers("sinks", sinks));
+  }
+
+  void read_packing(nb::handle query_starts, nb::handle key_starts) {
+    options_.query_starts = keep(7, read_integers("query_starts", query_starts));
+    options_.key_starts = keep(8, read_integers("key_starts", key_starts));
+  }
+
+  void prepare_outputs(nb::handle out, nb::handle return_weights, nb::handle return_lse) {
+    const std::int64_t B = query_.dim(0), Hq = query_.dim(1), Tq = query_.dim(2), Tk = key_.dim(2);
+    const DType dtype = query_.dtype();
+    if (!is_float(dtype)) refuse_type("query", "dtype f32, f64, f16 or bf16", name_of(dtype));
+    if (!return_weights.is_none() && !return_weights.is(Py_False)) {
+      Dims shape{B, Hq, Tq, Tk};
+      if (!return_weights.is(Py_True)) {
+        stages_.rows = keep(9, read_rows("return_weights", return_weights));
+        shape = {stages_.rows.rank() > 0 ? stages_.rows.dim(0) : 0, Tk};
+      }
+      weights_ = Output(framework_, dtype, shape);
+      stages_.weights = weights_.view();
+    }
+    if (read_bool("return_lse", return_lse)) {
+      lse_ = Output(framework_, dtype == DType::f64 ? DType::f64 : DType::f32, {B, Hq, Tq});
+      stages_.lse = lse_.view();
+    }
+    if (out.is_none()) {
+      out_ = Output(framework_, dtype, reorder(Dims{B, Hq, Tq, value_.dim(3)}, layout_));
+      out_view_ = reorder(out_.view(), layout_);
+      return;
+    }
+    given_out_ = nb::borrow(out);
+    lent_out_ = borrow_output("out", out);
+    if (lent_out_.view.rank() != 4) {
+      refuse_value("out", "4 dimensions " + std::string(kAxes[static_cast<int>(layout_)]),
+                   "shape " + to_string(lent_out_.view.shape()));
+    }
+    out_view_ = reorder(lent_out_.view, layout_);
+  }
+
+  void run(int threads) {
+    options_.threads = threads;
+    const nb::gil_scoped_release unlocked;
+    attention_forward(query_, key_, value_, out_view_, options_, stages_);
+  }
+
+  // out, (out, weights), (out, lse) or (out, weights, lse).
+  nb::object results() {
+    nb::object out = given_out_.is_valid() ? given_out_ : out_.take();
+    const bool weights = stages_.weights.has_value(), lse = stages_.lse.has_value();
+    if (weights && lse) return nb::make_tuple(out, weights_.take(), lse_.take());
+    if (weights) return nb::make_tuple(out, weights_.take());
+    if (lse) return nb::make_tuple(out, lse_.take());
+    return out;
+  }
+
+ private:
+  TensorView keep(int place, Input&& input) {
+    kept_[place] = std::move(input);
+    return kept_[place].view;
+  }
+
+  Input tensors_[3], kept_[10];
+  Framework framework_;
+  Layout layout_;
+  TensorView query_, key_, value_;
+  AttentionOptions options_;
+  AttentionStages stages_;
+  Output out_, weights_, lse_;
+  nb::object given_out_;
+  Borrowed lent_out_;
+  MutableTensorView out_view_;
+};
+
+nb::object attention(nb::handle query, nb::handle key, nb::handle value, nb::handle mask,
+                     nb::handle bias, nb::handle causal, nb::handle offset, nb::handle window,
+                     nb::handle prefix, nb::handle scale, nb::handle softcap, nb::handle alibi,
+                     nb::handle key_lengths, nb::handle query_starts, nb::handle key_starts,
+                     nb::handle sinks, nb::handle layout, nb::handle out, nb::handle return_weights,
+                     nb::handle return_lse, nb::handle threads) {
+  Layout order = Layout::bhtd;
+  try {
+    order = static_cast<Layout>(read_word("layout", layout, {"bhtd", "bthd", "bhdt"}));
+    Call call(query, key, value, order);
+    call.read_visibility(mask, bias, causal, offset, window, prefix, key_lengths);
+    call.read_scores(scale, softcap, alibi, sinks);
+    call.read_packing(query_starts, key_starts);
+    call.prepare_outputs(out, return_weights, return_lse);
+    call.run(read_threads(threads));
+    return call.results();
+  } catch (const Error& error) {
+    rethrow(error, error.where() == "qkv" ? Layout::bhtd : order);
+  }
+}
+
+}  // namespace
+
+void bind_attention(nb::module_& module) {
+  // None is for us to judge, wherever it stands.
+  module.def("attention", &attention, nb::arg("query").none(), nb::arg("key").none(),
+             nb::arg("value").none(), nb::arg("mask").none(), nb::arg("bias").none(),
+             nb::arg("causal").none(), nb::arg("offset").none(), nb::arg("window").none(),
+             nb::arg("prefix").none(), nb::arg("scale").none(), nb::arg("softcap").none(),
+             nb::arg("alibi").none(), nb::arg("key_lengths").none(), nb::arg("query_starts").none(),
+             nb::arg("key_starts").none(), nb::arg("sinks").none(), nb::arg("layout").none(),
+             nb::arg("out").none(), nb::arg("return_weights").none(), nb::arg("return_lse").none(),
+             nb::arg("threads").none(), "The engine behind qkv.attention, all arguments in order.");
+}
+
+}  // namespace qkv::python

@@ -1,0 +1,12 @@
+#pragma once
+
+// What each file of the module adds to it.
+
+#include <nanobind/nanobind.h>
+
+namespace qkv::python {
+
+void bind_attention(nanobind::module_& module);
+void bind_probes(nanobind::module_& module);
+
+}  // namespace qkv::python

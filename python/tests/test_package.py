@@ -1,0 +1,31 @@
+"""The package itself."""
+
+import doctest
+import subprocess
+import sys
+
+import pytest
+
+import qkv
+import qkv._attention
+import qkv._core
+
+
+@pytest.mark.parametrize("module", [qkv, qkv._attention])
+def test_examples_in_docstrings(module):
+    result = doctest.testmod(module)
+    assert result.attempted > 0 and result.failed == 0
+
+
+def test_import_brings_no_framework():
+    loaded = "import qkv, sys; print([m for m in ('numpy', 'torch', 'jax') if m in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", loaded], text=True).strip() == "[]"
+
+
+def test_probes_measure_something():
+    targets = qkv._core.probe_targets()
+    assert all(qkv._core.fma_probe(1, target) > 0.1 for target in targets)
+    assert qkv._core.fma_probe(2) > 0.1
+    with pytest.raises(ValueError, match="target: expected one of .*, found mmx"):
+        qkv._core.fma_probe(1, "mmx")
+    assert qkv._core.bandwidth_probe(2) > 0.01
