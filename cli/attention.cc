@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <set>
 
@@ -135,26 +134,26 @@ Status attention(const AttentionArguments& args, Context& context) {
 
 }  // namespace
 
-void add_attention_command(CLI::App& app, Context& context) {
+void add_attention_command(Command& app, Context& context) {
   auto args = std::make_shared<AttentionArguments>();
-  CLI::App* command =
-      app.add_subcommand("attention", "softmax(scale·Q·K^T)·V of tensors in files, with masks");
+  Command command =
+      app.add_command("attention", "softmax(scale·Q·K^T)·V of tensors in files, with masks");
   const auto file = [&](const char* flag, std::string& target, const char* help) {
-    return command->add_option(flag, target, help)->type_name("FILE");
+    return command.option(flag, target, help).type_name("FILE");
   };
-  file("--query", args->query, "[B, Hq, Tq, D]")->required();
-  file("--key", args->key, "[B, Hkv, Tk, D]; Hkv divides Hq")->required();
-  file("--value", args->value, "[B, Hkv, Tk, Dv]")->required();
-  file("--output", args->output, "[B, Hq, Tq, Dv], of the query's dtype and rank")->required();
+  file("--query", args->query, "[B, Hq, Tq, D]").required();
+  file("--key", args->key, "[B, Hkv, Tk, D]; Hkv divides Hq").required();
+  file("--value", args->value, "[B, Hkv, Tk, Dv]").required();
+  file("--output", args->output, "[B, Hq, Tq, Dv], of the query's dtype and rank").required();
   file("--weights-output", args->weights_output, "the softmax, [B, Hq, Tq, Tk] or of --rows");
-  command->add_option("--rows", args->rows, "which rows of the softmax: 0,0,5;0,1,5 or [n, 3]")
-      ->type_name("ROWS|FILE");
+  command.option("--rows", args->rows, "which rows of the softmax: 0,0,5;0,1,5 or [n, 3]")
+      .type_name("ROWS|FILE");
   file("--lse-output", args->lse_output, "log of the sum of exp(scores), [B, Hq, Tq]");
-  command->add_option("--layout", args->layout, "order of the axes, of inputs and output")
-      ->check(CLI::IsMember({"bhtd", "bthd", "bhdt"}));
-  command->add_flag("--json", args->json, "a summary for machines");
-  args->flags.add_to(*command);
-  command->footer(
+  command.option("--layout", args->layout, "order of the axes, of inputs and output")
+      .one_of({"bhtd", "bthd", "bhdt"});
+  command.flag("--json", args->json, "a summary for machines");
+  args->flags.add_to(command);
+  command.footer(
       examples({"qkv attention --query q.npy --key k.npy --value v.npy --output o.npy",
                 "qkv attention --query x.npz:q --key x.npz:k --value x.npz:v --output o.npy \\",
                 "    --causal bottom_right --window 128 0 --key-lengths 100,87",
@@ -162,7 +161,7 @@ void add_attention_command(CLI::App& app, Context& context) {
                 "    --weights-output p.npy --rows '0,0,5;0,1,5' --lse-output lse.npy"}) +
       "\n" + std::string(kTensorHelp) +
       "\nWithout a batch tensors are [H, T, D], without heads [T, D]; results likewise.\n");
-  command->callback([args, &context] { context.status = attention(*args, context); });
+  command.action([args, &context] { context.status = attention(*args, context); });
 }
 
 }  // namespace qkv::cli

@@ -1,7 +1,5 @@
 #include "cli/attention_flags.h"
 
-#include <CLI/CLI.hpp>
-
 #include "cli/tensor_argument.h"
 
 namespace qkv::cli {
@@ -16,23 +14,23 @@ Causal causal_named(const std::string& name) {
 
 }  // namespace
 
-void AttentionFlags::add_to(CLI::App& command) {
+void AttentionFlags::add_to(Command& command) {
   const char* group = "Attention";
   const auto add = [&](const char* name, auto& target, const char* help, const char* type) {
-    return command.add_option(name, target, help)->group(group)->type_name(type);
+    return command.option(name, target, help).group(group).type_name(type);
   };
   add("--mask", mask_, "bool, true may attend; broadcast against [B, Hq, Tq, Tk]", "FILE");
   add("--bias", bias_, "added to the scores; broadcast likewise, -inf hides", "FILE");
   command
-      .add_option("--causal", causal_,
-                  "keys after a query's position are hidden; true needs Tq = Tk or an --offset")
-      ->group(group)
-      ->check(CLI::IsMember({"none", "true", "top_left", "bottom_right"}));
+      .option("--causal", causal_,
+              "keys after a query's position are hidden; true needs Tq = Tk or an --offset")
+      .group(group)
+      .one_of({"none", "true", "top_left", "bottom_right"});
   add("--offset", offset_, "position of the first query: a number, or one per batch entry",
       "INTS|FILE");
   add("--window", window_, "keys from LEFT before to RIGHT after a query's position; -1: no bound",
       "LEFT RIGHT")
-      ->expected(2);
+      .words(2);
   add("--prefix", prefix_, "keys before it are seen by all queries; per batch entry", "INTS|FILE");
   add("--scale", scale_, "of Q·K^T; 1/sqrt(D) unless given", "NUMBER");
   add("--softcap", softcap_, "S becomes softcap·tanh(S/softcap)", "NUMBER");
@@ -42,8 +40,7 @@ void AttentionFlags::add_to(CLI::App& command) {
       "INTS|FILE");
   add("--key-starts", key_starts_, "the same for keys", "INTS|FILE");
   add("--sinks", sinks_, "per head: adds exp(sink) to the denominator", "NUMBERS|FILE");
-  add("--threads", threads_, "0: as many as the process may use", "INT")
-      ->check(CLI::Range(0, 4096).description(""));
+  add("--threads", threads_, "0: as many as the process may use", "INT").between(0, 4096);
 }
 
 bool AttentionFlags::any() const noexcept {

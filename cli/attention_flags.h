@@ -16,7 +16,7 @@ namespace qkv::cli {
 class AttentionFlags {
  public:
   // The flags belong to this object, which has to outlive parsing.
-  void add_to(CLI::App& command);
+  void add_to(Command& command);
 
   struct Options {
     AttentionOptions options;

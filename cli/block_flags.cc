@@ -2,31 +2,28 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
 #include "cli/tensor_argument.h"
 
 namespace qkv::cli {
 
-void BlockFlags::add_to(CLI::App& command, bool required) {
-  command.add_option("--block", block_, "what the weights are")
-      ->required(required)
-      ->check(CLI::IsMember(block_names()));
-  command.add_option("--weights", weights_, "a checkpoint, .safetensors or .npz")
-      ->required(required)
-      ->type_name("FILE");
-  command.add_option("--weights-prefix", options_.prefix, "the block's place: model.10.m.0.attn")
-      ->type_name("NAME");
+void BlockFlags::add_to(Command& command, bool required) {
+  command.option("--block", block_, "what the weights are")
+      .required(required)
+      .one_of(block_names());
+  command.option("--weights", weights_, "a checkpoint, .safetensors or .npz")
+      .required(required)
+      .type_name("FILE");
+  command.option("--weights-prefix", options_.prefix, "the block's place: model.10.m.0.attn")
+      .type_name("NAME");
   command
-      .add_option("--heads", options_.heads,
-                  "needed, unless the weights tell: psa, c2psa (channels/64), vit with q_norm")
-      ->type_name("INT");
-  command.add_option("--attn-ratio", options_.attn_ratio, "detector, psa, c2psa: key_dim/head_dim")
-      ->capture_default_str();
-  command.add_option("--bn-eps", options_.bn_eps, "detector, psa, c2psa: BatchNorm's eps")
-      ->capture_default_str();
-  command.add_option("--norm-eps", options_.norm_eps, "vit: eps of q_norm and k_norm")
-      ->capture_default_str();
+      .option("--heads", options_.heads,
+              "needed, unless the weights tell: psa, c2psa (channels/64), vit with q_norm")
+      .type_name("INT");
+  command.option("--attn-ratio", options_.attn_ratio, "detector, psa, c2psa: key_dim/head_dim")
+      .show_default();
+  command.option("--bn-eps", options_.bn_eps, "detector, psa, c2psa: BatchNorm's eps")
+      .show_default();
+  command.option("--norm-eps", options_.norm_eps, "vit: eps of q_norm and k_norm").show_default();
 }
 
 Loaded<BlockWeights> BlockFlags::load() const {

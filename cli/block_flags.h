@@ -12,7 +12,7 @@ class BlockFlags {
  public:
   // The flags belong to this object, which has to outlive parsing. `required`: --block and
   // --weights have to be given.
-  void add_to(CLI::App& command, bool required = true);
+  void add_to(Command& command, bool required = true);
 
   const std::string& name() const noexcept { return block_; }  // "gpt"
   bool given() const noexcept { return !block_.empty(); }

@@ -1,6 +1,5 @@
 #include "explain/check/check.h"
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -61,24 +60,23 @@ Status check(const CheckArguments& args, Context& context) {
 
 }  // namespace
 
-void add_check_command(CLI::App& app, Context& context) {
+void add_check_command(Command& app, Context& context) {
   auto args = std::make_shared<CheckArguments>();
-  CLI::App* command = app.add_subcommand(
-      "check", "recomputes the numbers of somebody's Markdown note on attention");
-  command->add_option("NOTE", args->note, "a Markdown file, or - for stdin")
-      ->required()
-      ->type_name("FILE");
-  command->add_option("--format", args->format, "how to write the report")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->capture_default_str();
-  command->add_flag("--json", args->json, "the same as --format json");
-  command
-      ->add_option("--lang", args->language, "language of the words (default: the environment's)")
-      ->check(CLI::IsMember({"en", "vi", "ko", "zh"}));
-  command->add_option("--color", args->color, "colour of the verdicts")
-      ->check(CLI::IsMember({"auto", "always", "never"}))
-      ->capture_default_str();
-  command->footer(
+  Command command =
+      app.add_command("check", "recomputes the numbers of somebody's Markdown note on attention");
+  command.option("NOTE", args->note, "a Markdown file, or - for stdin")
+      .required()
+      .type_name("FILE");
+  command.option("--format", args->format, "how to write the report")
+      .one_of({"text", "json"})
+      .show_default();
+  command.flag("--json", args->json, "the same as --format json");
+  command.option("--lang", args->language, "language of the words (default: the environment's)")
+      .one_of({"en", "vi", "ko", "zh"});
+  command.option("--color", args->color, "colour of the verdicts")
+      .one_of({"auto", "always", "never"})
+      .show_default();
+  command.footer(
       "Finds matrices (X, Wq, Q, scores, weights, Z, …), equations and shapes in code, tables, "
       "LaTeX\n"
       "and prose, recomputes what follows from what, and says of each whether it agrees.\n"
@@ -87,7 +85,7 @@ void add_check_command(CLI::App& app, Context& context) {
       "\n" +
       examples(
           {"qkv check note.md", "qkv check note.md --lang vi", "qkv check - --json < note.md"}));
-  command->callback([args, &context] { context.status = check(*args, context); });
+  command.action([args, &context] { context.status = check(*args, context); });
 }
 
 }  // namespace qkv::cli

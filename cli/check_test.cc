@@ -1,7 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -33,10 +32,10 @@ class CheckCommand : public ::testing::Test {
   Status run(std::vector<std::string> arguments) {
     out_.str("");
     Context context{.out = out_, .err = err_};
-    CLI::App app;
+    CommandLine app("qkv", "", "");
     add_check_command(app, context);
     arguments.insert(arguments.begin(), "check");
-    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+    app.parse(arguments, out_);
     return context.status;
   }
 

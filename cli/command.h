@@ -3,17 +3,17 @@
 // What a subcommand is to the program. One file a subcommand, cli/<name>.cc, with one function that
 // the list in cli/program.cc calls:
 //
-//   void add_check_command(CLI::App& app, Context& context) {
-//     auto args = std::make_shared<CheckArguments>();    // lives as long as the callback
-//     CLI::App* command = app.add_subcommand("check", "compares two results");
-//     command->add_option("--format", args->format, "…")->check(CLI::IsMember({"text", "json"}));
-//     command->add_option("FILE", args->file, "…")->required()->type_name("FILE");
-//     command->footer(examples({"qkv check a.npy b.npy", …}));
-//     command->callback([args, &context] { context.status = check(*args, context); });
+//   void add_check_command(Command& app, Context& context) {
+//     auto args = std::make_shared<CheckArguments>();    // lives as long as the action
+//     Command command = app.add_command("check", "compares two results");
+//     command.option("--format", args->format, "…").one_of({"text", "json"});
+//     command.option("FILE", args->file, "…").required().type_name("FILE");
+//     command.footer(examples({"qkv check a.npy b.npy", …}));
+//     command.action([args, &context] { context.status = check(*args, context); });
 //   }
 //
 // Conventions, which completion and messages rely on:
-//   - a choice among words is CLI::IsMember; a file has the type name FILE (or begins with it);
+//   - a choice among words is Option::one_of; a file has the type name FILE (or begins with it);
 //   - results go to context.out, everything else (progress, warnings) to context.err;
 //   - what is wrong is thrown: Error (of the library) or UsageError. Nothing prints its own
 //     "error:", nothing calls exit. The frame words the message and chooses the status;
@@ -25,9 +25,7 @@
 #include <string>
 #include <string_view>
 
-namespace CLI {
-class App;
-}
+#include "cli/command_line.h"
 
 namespace qkv::cli {
 
@@ -56,16 +54,16 @@ struct Context {
   Status status = Status::ok;
 };
 
-// "Examples:" and the lines, for CLI::App::footer.
+// "Examples:" and the lines, for Command::footer.
 std::string examples(std::initializer_list<std::string_view> lines);
 
 // Each in cli/<name>.cc.
-void add_attention_command(CLI::App& app, Context& context);
-void add_check_command(CLI::App& app, Context& context);
-void add_completion_command(CLI::App& app, Context& context);
-void add_explain_command(CLI::App& app, Context& context);
-void add_info_command(CLI::App& app, Context& context);
-void add_run_command(CLI::App& app, Context& context);
-void add_worksheet_command(CLI::App& app, Context& context);
+void add_attention_command(Command& app, Context& context);
+void add_check_command(Command& app, Context& context);
+void add_completion_command(Command& app, Context& context);
+void add_explain_command(Command& app, Context& context);
+void add_info_command(Command& app, Context& context);
+void add_run_command(Command& app, Context& context);
+void add_worksheet_command(Command& app, Context& context);
 
 }  // namespace qkv::cli

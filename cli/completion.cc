@@ -1,71 +1,26 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 
 #include "cli/command.h"
 
 // Completion scripts, made from the program's own subcommands and options, so that they are never
-// behind. Choices (CLI::IsMember) are completed to their words, everything else to files.
+// behind. Choices (Option::one_of) are completed to their words, everything else to files.
 
 namespace qkv::cli {
 namespace {
 
-struct Flag {
-  std::vector<std::string> names;  // "--block", "-h"
-  std::string help;
-  std::vector<std::string> choices;
-  bool takes_value;
-};
-
-struct Command {
-  std::string name, help;
-  std::vector<Flag> flags;
-  std::vector<std::string> words;  // that a positional argument may be
-};
-
-// CLI::IsMember describes itself as "{a,b,c}", which becomes part of the type's name.
-std::vector<std::string> choices_of(const CLI::Option& option) {
-  const std::string type = option.get_type_name();
-  const std::size_t open = type.find('{'), close = type.find('}');
-  if (open == std::string::npos || close == std::string::npos) return {};
-  return CLI::detail::split(type.substr(open + 1, close - open - 1), ',');
-}
-
-Command describe(const CLI::App& app) {
-  Command command{app.get_name(), app.get_description(), {}, {}};
-  for (const CLI::Option* option : app.get_options()) {
-    const std::vector<std::string> choices = choices_of(*option);
-    if (option->get_positional()) {
-      command.words.insert(command.words.end(), choices.begin(), choices.end());
-      continue;
-    }
-    Flag flag{{}, option->get_description(), choices, option->get_items_expected_max() > 0};
-    for (const std::string& name : option->get_lnames()) flag.names.push_back("--" + name);
-    for (const std::string& name : option->get_snames()) flag.names.push_back("-" + name);
-    command.flags.push_back(std::move(flag));
-  }
-  return command;
-}
-
-std::vector<Command> describe_commands(const CLI::App& app) {
-  std::vector<Command> commands;
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
-    commands.push_back(describe(*sub));
-  }
-  return commands;
-}
-
-std::vector<std::string> names_of(const std::vector<Command>& commands) {
+std::vector<std::string> names_of(const std::vector<CommandInfo>& commands) {
   std::vector<std::string> names;
-  for (const Command& command : commands) names.push_back(command.name);
+  for (const CommandInfo& command : commands) names.push_back(command.name);
   return names;
 }
 
-std::vector<std::string> names_of(const std::vector<Flag>& flags) {
+std::vector<std::string> names_of(const std::vector<FlagInfo>& flags) {
   std::vector<std::string> names;
-  for (const Flag& flag : flags) names.insert(names.end(), flag.names.begin(), flag.names.end());
+  for (const FlagInfo& flag : flags)
+    names.insert(names.end(), flag.names.begin(), flag.names.end());
   return names;
 }
 
@@ -79,10 +34,10 @@ std::string shell_quoted(std::string_view text) {
   return out + "'";
 }
 
-std::string bash_command(const Command& command) {
+std::string bash_command(const CommandInfo& command) {
   std::string text = fmt::format("    {})\n", command.name);
   std::string cases;
-  for (const Flag& flag : command.flags) {
+  for (const FlagInfo& flag : command.flags) {
     if (!flag.takes_value) continue;
     // Without choices: files, by -o default.
     const std::string words =
@@ -96,8 +51,8 @@ std::string bash_command(const Command& command) {
   return text + "      ;;\n";
 }
 
-std::string bash_script(const CLI::App& app) {
-  const std::vector<Command> commands = describe_commands(app);
+std::string bash_script(const Command& app) {
+  const std::vector<CommandInfo> commands = app.describe_commands();
   std::string text =
       "# bash completion of qkv: source <(qkv completion bash)\n"
       "_qkv() {\n"
@@ -105,9 +60,9 @@ std::string bash_script(const CLI::App& app) {
       "  if [[ $current == = ]]; then current=; fi\n"
       "  if [[ $before == = ]]; then before=${COMP_WORDS[COMP_CWORD-2]}; fi\n"
       "  case ${COMP_WORDS[1]} in\n";
-  for (const Command& command : commands) text += bash_command(command);
+  for (const CommandInfo& command : commands) text += bash_command(command);
   std::vector<std::string> first = names_of(commands);
-  for (const std::string& flag : names_of(describe(app).flags)) first.push_back(flag);
+  for (const std::string& flag : names_of(app.describe().flags)) first.push_back(flag);
   text += fmt::format("  esac\n  if (( COMP_CWORD == 1 )); then words={}; fi\n",
                       shell_quoted(joined(first)));
   return text +
@@ -131,21 +86,21 @@ std::string zsh_value(const std::vector<std::string>& choices) {
                          : fmt::format(":choice:({})", fmt::join(choices, " "));
 }
 
-std::string zsh_script(const CLI::App& app) {
+std::string zsh_script(const Command& app) {
   std::string text =
       "#compdef qkv\n# zsh completion of qkv: source <(qkv completion zsh)\n"
       "_qkv() {\n  if (( CURRENT == 2 )); then\n    local -a commands=(\n";
-  const std::vector<Command> commands = describe_commands(app);
-  for (const Command& command : commands) {
+  const std::vector<CommandInfo> commands = app.describe_commands();
+  for (const CommandInfo& command : commands) {
     text += fmt::format("      {}\n",
                         shell_quoted(fmt::format("{}:{}", command.name, zsh_help(command.help))));
   }
   text +=
       "    )\n    _describe command commands\n    return\n  fi\n  local command=$words[2]\n"
       "  shift words\n  (( CURRENT-- ))\n  case $command in\n";
-  for (const Command& command : commands) {
+  for (const CommandInfo& command : commands) {
     text += fmt::format("    {}) _arguments", command.name);
-    for (const Flag& flag : command.flags) {
+    for (const FlagInfo& flag : command.flags) {
       for (const std::string& name : flag.names) {
         text +=
             fmt::format(" \\\n      {}",
@@ -161,7 +116,7 @@ std::string zsh_script(const CLI::App& app) {
          "if [[ $funcstack[1] == _qkv ]]; then _qkv; else compdef _qkv qkv; fi\n";
 }
 
-std::string fish_flag(const Command& command, const Flag& flag) {
+std::string fish_flag(const CommandInfo& command, const FlagInfo& flag) {
   std::string text =
       fmt::format("complete -c qkv -n '__fish_seen_subcommand_from {}'", command.name);
   for (const std::string& name : flag.names) {
@@ -175,33 +130,31 @@ std::string fish_flag(const Command& command, const Flag& flag) {
   return text + fmt::format(" -d {}\n", shell_quoted(flag.help));
 }
 
-std::string fish_script(const CLI::App& app) {
+std::string fish_script(const Command& app) {
   std::string text = "# fish completion of qkv: qkv completion fish | source\n";
-  for (const Command& command : describe_commands(app)) {
+  for (const CommandInfo& command : app.describe_commands()) {
     text += fmt::format("complete -c qkv -f -n __fish_use_subcommand -a {} -d {}\n", command.name,
                         shell_quoted(command.help));
     if (!command.words.empty()) {
       text += fmt::format("complete -c qkv -f -n '__fish_seen_subcommand_from {}' -a {}\n",
                           command.name, shell_quoted(joined(command.words)));
     }
-    for (const Flag& flag : command.flags) text += fish_flag(command, flag);
+    for (const FlagInfo& flag : command.flags) text += fish_flag(command, flag);
   }
   return text;
 }
 
 }  // namespace
 
-void add_completion_command(CLI::App& app, Context& context) {
+void add_completion_command(Command& app, Context& context) {
   auto shell = std::make_shared<std::string>();
-  CLI::App* command =
-      app.add_subcommand("completion", "a script that completes qkv's commands in a shell");
-  command->add_option("SHELL", *shell, "which shell")
-      ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  command->footer(examples({"source <(qkv completion bash)       # in ~/.bashrc",
-                            "source <(qkv completion zsh)        # in ~/.zshrc",
-                            "qkv completion fish | source        # in config.fish"}));
-  command->callback([shell, &app, &context] {
+  Command command =
+      app.add_command("completion", "a script that completes qkv's commands in a shell");
+  command.option("SHELL", *shell, "which shell").required().one_of({"bash", "zsh", "fish"});
+  command.footer(examples({"source <(qkv completion bash)       # in ~/.bashrc",
+                           "source <(qkv completion zsh)        # in ~/.zshrc",
+                           "qkv completion fish | source        # in config.fish"}));
+  command.action([shell, app, &context] {
     context.out << (*shell == "bash"  ? bash_script(app)
                     : *shell == "zsh" ? zsh_script(app)
                                       : fish_script(app));

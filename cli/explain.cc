@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <variant>
 
@@ -177,63 +176,60 @@ void explain(const ExplainArguments& args, Context& context) {
   if (args.hints) print_hints(args, options.language, context);
 }
 
-void add_source_options(CLI::App& command, ExplainArguments& args) {
+void add_source_options(Command& command, ExplainArguments& args) {
   command
-      .add_option("EXAMPLE", args.example,
-                  fmt::format("a worked example: {}", fmt::join(example_names(), ", ")))
-      ->check(CLI::IsMember(example_names()));
+      .option("EXAMPLE", args.example,
+              fmt::format("a worked example: {}", fmt::join(example_names(), ", ")))
+      .one_of(example_names());
   args.block.add_to(command, false);
-  command.add_option("--input", args.input, "the block's input: [B, T, width] or [B, C, H, W]")
-      ->type_name("FILE");
-  command.add_option("--memory", args.memory, "transformer: what cross-attention reads")
-      ->type_name("FILE");
+  command.option("--input", args.input, "the block's input: [B, T, width] or [B, C, H, W]")
+      .type_name("FILE");
+  command.option("--memory", args.memory, "transformer: what cross-attention reads")
+      .type_name("FILE");
   for (const auto& [flag, target] :
        {std::pair{"--query", &args.query}, std::pair{"--key", &args.key},
         std::pair{"--value", &args.value}}) {
-    command
-        .add_option(flag, *target, "bare attention on your own matrices: [T, D] to [B, H, T, D]")
-        ->type_name("FILE");
+    command.option(flag, *target, "bare attention on your own matrices: [T, D] to [B, H, T, D]")
+        .type_name("FILE");
   }
-  command.add_option("--layout", args.layout, "order of the axes of --query, --key and --value")
-      ->check(CLI::IsMember({"bhtd", "bthd", "bhdt"}))
-      ->capture_default_str();
-  command.add_option("--tokens", args.tokens, "names of the tokens, for rows and columns")
-      ->delimiter(',');
+  command.option("--layout", args.layout, "order of the axes of --query, --key and --value")
+      .one_of({"bhtd", "bthd", "bhdt"})
+      .show_default();
+  command.option("--tokens", args.tokens, "names of the tokens, for rows and columns")
+      .delimiter(',');
   args.attention.add_to(command);
 }
 
-void add_display_options(CLI::App& command, ExplainArguments& args) {
-  command.add_option("--format", args.format, "how to write it")
-      ->check(CLI::IsMember({"text", "markdown", "json", "csv"}))
-      ->capture_default_str();
-  command.add_option("--lang", args.language, "language of the words (default: the environment's)")
-      ->check(CLI::IsMember({"en", "vi", "ko", "zh"}));
-  command.add_option("--batch", args.batch, "show this batch entry");
-  command.add_option("--head", args.head, "show this head");
-  command.add_option("--rows", args.rows, "show these rows: 3, 2:5, :5, 2: or all");
-  command.add_option("--cols", args.cols, "show these columns");
-  command.add_flag("--hints", args.hints)->group("");  // for `make run`; not listed
-  command.add_flag("--full", args.full, "show everything, however large");
-  command.add_option(
-      "--expand", args.expand,
-      "write an entry out as its sum of products: query[0,1] (row, column as printed)");
-  command.add_option("--digits", args.digits, "digits behind the point")
-      ->check(CLI::Range(0, 17))
-      ->capture_default_str();
-  command.add_option("--color", args.color, "colour and heat maps")
-      ->check(CLI::IsMember({"auto", "always", "never"}))
-      ->capture_default_str();
+void add_display_options(Command& command, ExplainArguments& args) {
+  command.option("--format", args.format, "how to write it")
+      .one_of({"text", "markdown", "json", "csv"})
+      .show_default();
+  command.option("--lang", args.language, "language of the words (default: the environment's)")
+      .one_of({"en", "vi", "ko", "zh"});
+  command.option("--batch", args.batch, "show this batch entry");
+  command.option("--head", args.head, "show this head");
+  command.option("--rows", args.rows, "show these rows: 3, 2:5, :5, 2: or all");
+  command.option("--cols", args.cols, "show these columns");
+  command.flag("--hints", args.hints, "").group("");  // for `make run`; not listed
+  command.flag("--full", args.full, "show everything, however large");
+  command.option("--expand", args.expand,
+                 "write an entry out as its sum of products: query[0,1] (row, column as printed)");
+  command.option("--digits", args.digits, "digits behind the point, 0 to 17")
+      .between(0, 17)
+      .show_default();
+  command.option("--color", args.color, "colour and heat maps")
+      .one_of({"auto", "always", "never"})
+      .show_default();
 }
 
 }  // namespace
 
-void add_explain_command(CLI::App& app, Context& context) {
+void add_explain_command(Command& app, Context& context) {
   auto args = std::make_shared<ExplainArguments>();
-  CLI::App* command =
-      app.add_subcommand("explain", "shows attention step by step, with every number");
-  add_source_options(*command, *args);
-  add_display_options(*command, *args);
-  command->footer(
+  Command command = app.add_command("explain", "shows attention step by step, with every number");
+  add_source_options(command, *args);
+  add_display_options(command, *args);
+  command.footer(
       examples({
           "qkv explain pixels",
           "qkv explain journey --lang vi",
@@ -243,7 +239,7 @@ void add_explain_command(CLI::App& app, Context& context) {
           "qkv explain --query q.npy --key k.npy --value v.npy --causal top_left",
       }) +
       "\n" + std::string(kTensorHelp));
-  command->callback([args, &context] { explain(*args, context); });
+  command.action([args, &context] { explain(*args, context); });
 }
 
 }  // namespace qkv::cli

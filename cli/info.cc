@@ -1,13 +1,12 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/cpu.h"
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/text.h"
 #include "io/report.h"
@@ -19,8 +18,6 @@
 
 namespace qkv::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr const char* kThreads = QKV_THREADS_OPENMP ? "OpenMP" : "std::thread";
 
@@ -54,21 +51,29 @@ void print_machine(std::ostream& out) {
   row("npz", npz_supported() ? "yes" : "no (built without libzip)");
 }
 
-Json machine_json() {
+std::string machine_json() {
   const CpuInfo& cpu = cpu_info();
-  Json features = Json::object(), caches = Json::object();
-  for (const CpuFeature& feature : cpu.features)
-    features[std::string(feature.name)] = feature.present;
-  for (const CpuCache& cache : cpu.caches) caches[std::string(cache.name)] = cache.bytes;
-  return {{"version", version()},
-          {"cpu",
-           {{"model", cpu.model},
-            {"architecture", cpu.architecture},
-            {"features", features},
-            {"caches", caches}}},
-          {"threads", {{"count", num_threads()}, {"kind", kThreads}}},
-          {"kernels", "reference"},
-          {"npz", npz_supported()}};
+  JsonWriter json(2);
+  json.object([&] {
+    json.member("version", version());
+    json.key("cpu").object([&] {
+      json.member("model", cpu.model);
+      json.member("architecture", cpu.architecture);
+      json.key("features").object([&] {
+        for (const CpuFeature& feature : cpu.features) json.member(feature.name, feature.present);
+      });
+      json.key("caches").object([&] {
+        for (const CpuCache& cache : cpu.caches) json.member(cache.name, cache.bytes);
+      });
+    });
+    json.key("threads").object([&] {
+      json.member("count", num_threads());
+      json.member("kind", kThreads);
+    });
+    json.member("kernels", "reference");
+    json.member("npz", npz_supported());
+  });
+  return json.text();
 }
 
 // What a file says about one of its tensors.
@@ -137,37 +142,44 @@ void print_file(const FileRows& file, std::ostream& out) {
   }
 }
 
-Json file_json(const FileRows& file, const std::string& path) {
-  Json tensors = Json::array();
-  for (const Row& row : file.rows) {
-    Json tensor = Json::object();
-    if (file.format != "npy") tensor["name"] = row.name;
-    tensor["dtype"] = row.dtype;
-    tensor["shape"] = std::vector(row.shape.begin(), row.shape.end());
-    tensors.push_back(std::move(tensor));
-  }
-  Json object = {{"file", path}, {"format", file.format}, {"tensors", tensors}};
-  if (!file.metadata.empty()) object["metadata"] = file.metadata;
-  return object;
+std::string file_json(const FileRows& file, const std::string& path) {
+  JsonWriter json(2);
+  json.object([&] {
+    json.member("file", path);
+    json.member("format", file.format);
+    json.key("tensors").array([&] {
+      for (const Row& row : file.rows) {
+        json.object([&] {
+          if (file.format != "npy") json.member("name", row.name);
+          json.member("dtype", row.dtype);
+          json.key("shape").list(row.shape);
+        });
+      }
+    });
+    if (file.metadata.empty()) return;
+    json.key("metadata").object([&] {
+      for (const auto& [key, value] : file.metadata) json.member(key, value);
+    });
+  });
+  return json.text();
 }
 
 }  // namespace
 
-void add_info_command(CLI::App& app, Context& context) {
+void add_info_command(Command& app, Context& context) {
   struct Arguments {
     std::string file;
     bool json = false;
   };
   auto args = std::make_shared<Arguments>();
-  CLI::App* command =
-      app.add_subcommand("info", "version, CPU and threads; or the tensors of a file");
-  command->add_option("FILE", args->file, "a .npy, .npz or .safetensors file")->type_name("FILE");
-  command->add_flag("--json", args->json, "the same for machines");
-  command->footer(examples({"qkv info", "qkv info model.safetensors", "qkv info --json x.npz"}));
-  command->callback([args, &context] {
+  Command command = app.add_command("info", "version, CPU and threads; or the tensors of a file");
+  command.option("FILE", args->file, "a .npy, .npz or .safetensors file").type_name("FILE");
+  command.flag("--json", args->json, "the same for machines");
+  command.footer(examples({"qkv info", "qkv info model.safetensors", "qkv info --json x.npz"}));
+  command.action([args, &context] {
     if (args->file.empty()) {
       if (args->json) {
-        context.out << to_json_text(machine_json()) << '\n';
+        context.out << machine_json() << '\n';
       } else {
         print_machine(context.out);
       }
@@ -175,7 +187,7 @@ void add_info_command(CLI::App& app, Context& context) {
     }
     const FileRows file = read_rows(args->file);
     if (args->json) {
-      context.out << to_json_text(file_json(file, args->file)) << '\n';
+      context.out << file_json(file, args->file) << '\n';
     } else {
       print_file(file, context.out);
     }

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <exception>
 #include <new>
@@ -26,70 +25,50 @@ constexpr const char* kFooter =
     "Results go to stdout, everything else to stderr. Files are replaced whole or not at all.\n"
     "NO_COLOR switches colours off. `qkv COMMAND --help` has examples of each command.\n";
 
-// The subcommand of a command line: its first word that is no flag.
-CLI::App* find_command(CLI::App& app, const std::vector<std::string>& arguments) {
-  for (const std::string& word : arguments) {
-    if (word.starts_with("-")) continue;
-    const auto named = [&](const CLI::App* command) { return command->check_name(word); };
-    const std::vector<CLI::App*> found = app.get_subcommands(named);
-    return found.empty() ? nullptr : found.front();
-  }
-  return nullptr;
+std::vector<std::string> names_of(const std::vector<CommandInfo>& commands) {
+  std::vector<std::string> names;
+  for (const CommandInfo& command : commands) names.push_back(command.name);
+  return names;
 }
 
-std::vector<std::string> command_names(const CLI::App& app) {
+std::vector<std::string> long_flags(const CommandInfo& command) {
   std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    names.push_back(command->get_name());
+  for (const FlagInfo& flag : command.flags) {
+    for (const std::string& name : flag.names) {
+      if (name.starts_with("--")) names.push_back(name);
+    }
   }
   return names;
 }
 
-std::vector<std::string> flag_names(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  }
-  return names;
+bool among(const std::string& word, const std::vector<std::string>& words) {
+  return std::find(words.begin(), words.end(), word) != words.end();
 }
 
 // CLI11 reports what is missing before what is unknown, so that a misspelt --blok would be "--block
 // is required". What is unknown comes first here, with the nearest name.
-void refuse_unknown_words(CLI::App& app, const std::vector<std::string>& arguments) {
-  CLI::App* command = find_command(app, arguments);
+void refuse_unknown_words(const Command& app, const std::vector<std::string>& arguments) {
+  const std::vector<CommandInfo> commands = app.describe_commands();
+  CommandInfo owner = app.describe();  // of the flags: the program, then its command
   bool command_seen = false;
   for (const std::string& word : arguments) {
     if (word == "--") return;
-    if (!word.starts_with("-")) {
-      if (!command_seen && !command) {
-        throw UsageError(
-            fmt::format("unknown command '{}'{}", word, did_you_mean(word, command_names(app))));
-      }
-      command_seen = true;
-    } else if (word.starts_with("--")) {
+    if (word.starts_with("--")) {
       const std::string flag = word.substr(0, word.find('='));
-      CLI::App& owner = command_seen ? *command : app;
-      if (owner.get_option_no_throw(flag)) continue;
-      throw UsageError(fmt::format("{}: unknown option '{}'{}", owner.get_name(), flag,
-                                   did_you_mean(flag, flag_names(owner))));
+      const std::vector<std::string> flags = long_flags(owner);
+      if (among(flag, flags)) continue;
+      throw UsageError(
+          fmt::format("{}: unknown option '{}'{}", owner.name, flag, did_you_mean(flag, flags)));
     }
+    if (word.starts_with("-") || command_seen) continue;
+    const std::vector<std::string> names = names_of(commands);
+    const auto named = std::find(names.begin(), names.end(), word);
+    if (named == names.end()) {
+      throw UsageError(fmt::format("unknown command '{}'{}", word, did_you_mean(word, names)));
+    }
+    owner = commands[static_cast<std::size_t>(named - names.begin())];
+    command_seen = true;
   }
-}
-
-Status parse(CLI::App& app, const std::vector<std::string>& arguments, Context& context) {
-  refuse_unknown_words(app, arguments);
-  try {
-    // CLI11 takes the words from the back.
-    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
-  } catch (const CLI::CallForHelp&) {
-    const CLI::App* command = find_command(app, arguments);
-    context.out << (command ? *command : app).help(command ? "qkv" : "");
-  } catch (const CLI::CallForVersion&) {
-    context.out << app.version() << '\n';
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(error.what());
-  }
-  return context.status;
 }
 
 }  // namespace
@@ -101,18 +80,17 @@ std::string examples(std::initializer_list<std::string_view> lines) {
 }
 
 // One line a subcommand; its function is in cli/<name>.cc.
-std::shared_ptr<CLI::App> make_program(Context& context) {
-  auto app = std::make_shared<CLI::App>("Exact attention on a CPU, that shows its work.", "qkv");
-  app->set_version_flag("--version", std::string("qkv ") + version());
-  app->require_subcommand(1);
-  add_explain_command(*app, context);
-  add_check_command(*app, context);
-  add_worksheet_command(*app, context);
-  add_run_command(*app, context);
-  add_attention_command(*app, context);
-  add_info_command(*app, context);
-  add_completion_command(*app, context);
-  app->footer(kFooter);  // last: subcommands would inherit it
+CommandLine make_program(Context& context) {
+  CommandLine app("qkv", "Exact attention on a CPU, that shows its work.",
+                  fmt::format("qkv {}", version()));
+  add_explain_command(app, context);
+  add_check_command(app, context);
+  add_worksheet_command(app, context);
+  add_run_command(app, context);
+  add_attention_command(app, context);
+  add_info_command(app, context);
+  add_completion_command(app, context);
+  app.footer(kFooter);  // last: subcommands would inherit it
   return app;
 }
 
@@ -122,8 +100,10 @@ Status run_program(const std::vector<std::string>& arguments, Context& context) 
     return status;
   };
   try {
-    const std::shared_ptr<CLI::App> app = make_program(context);
-    return parse(*app, arguments, context);
+    CommandLine app = make_program(context);
+    refuse_unknown_words(app, arguments);
+    app.parse(arguments, context.out);
+    return context.status;
   } catch (const UsageError& error) {
     return report(Status::usage, fmt::format("{} (see qkv --help)", error.what()));
   } catch (const Error& error) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,7 +8,7 @@
 namespace qkv::cli {
 
 // The program with all its subcommands, for parsing and for whoever wants to list them.
-std::shared_ptr<CLI::App> make_program(Context& context);
+CommandLine make_program(Context& context);
 
 // Runs a command line (without the program's name). Errors become one line on context.err and a
 // status.

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "cli/attention_flags.h"
@@ -54,23 +53,21 @@ Status run(const RunArguments& args, Context& context) {
 
 }  // namespace
 
-void add_run_command(CLI::App& app, Context& context) {
+void add_run_command(Command& app, Context& context) {
   auto args = std::make_shared<RunArguments>();
-  CLI::App* command =
-      app.add_subcommand("run", "an attention block with weights from a checkpoint");
-  args->block.add_to(*command);
-  command->add_option("--input", args->input, "tokens [B, T, width], or images [B, C, H, W]")
-      ->required()
-      ->type_name("FILE");
-  command
-      ->add_option("--memory", args->memory, "transformer: what the tokens attend to, [B, Tk, …]")
-      ->type_name("FILE");
-  command->add_option("--output", args->output, "the block's result, of the input's dtype and rank")
-      ->required()
-      ->type_name("FILE");
-  command->add_flag("--json", args->json, "a summary for machines");
-  args->flags.add_to(*command);
-  command->footer(
+  Command command = app.add_command("run", "an attention block with weights from a checkpoint");
+  args->block.add_to(command);
+  command.option("--input", args->input, "tokens [B, T, width], or images [B, C, H, W]")
+      .required()
+      .type_name("FILE");
+  command.option("--memory", args->memory, "transformer: what the tokens attend to, [B, Tk, …]")
+      .type_name("FILE");
+  command.option("--output", args->output, "the block's result, of the input's dtype and rank")
+      .required()
+      .type_name("FILE");
+  command.flag("--json", args->json, "a summary for machines");
+  args->flags.add_to(command);
+  command.footer(
       examples({"qkv run --block gpt --weights model.safetensors --heads 12 \\",
                 "    --weights-prefix h.0.attn --input x.npy --output y.npy",
                 "qkv run --block vit --weights vit.safetensors --heads 12 \\",
@@ -82,7 +79,7 @@ void add_run_command(CLI::App& app, Context& context) {
       "\nAn input without a batch, [T, width] or [C, H, W], is fine; the output then has none.\n"
       "Names of PyTorch, timm, Hugging Face, Ultralytics and GPT-2 are known. Where a file has\n"
       "several such blocks, --weights-prefix says which; an error lists them.\n");
-  command->callback([args, &context] { context.status = run(*args, context); });
+  command.action([args, &context] { context.status = run(*args, context); });
 }
 
 }  // namespace qkv::cli

@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "cli/text.h"
 
 namespace qkv::cli {
@@ -23,18 +22,19 @@ void Summary::print(bool json, Context& context) const {
     out << fmt::format(", {:.1f} ms\n", milliseconds_);
     return;
   }
-  nlohmann::ordered_json object;
-  for (const Fact& fact : facts_) {
-    if (fact.is_number) {
-      object[fact.key] = std::stoll(fact.value);
-    } else {
-      object[fact.key] = fact.value;
+  JsonWriter writer(2);
+  writer.object([&] {
+    for (const Fact& fact : facts_) {
+      writer.key(fact.key).value_as_written(fact.is_number ? fact.value : json_string(fact.value));
     }
-  }
-  object["output"] = {
-      {"file", path_}, {"dtype", dtype_}, {"shape", std::vector(shape_.begin(), shape_.end())}};
-  object["milliseconds"] = milliseconds_;
-  out << to_json_text(object) << '\n';
+    writer.key("output").object([&] {
+      writer.member("file", path_);
+      writer.member("dtype", dtype_);
+      writer.key("shape").list(shape_);
+    });
+    writer.member("milliseconds", milliseconds_);
+  });
+  out << writer.text() << '\n';
 }
 
 }  // namespace qkv::cli

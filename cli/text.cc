@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <nlohmann/json.hpp>
 
 namespace qkv::cli {
 
@@ -24,10 +23,6 @@ std::string printable(std::string_view text) {
     }
   }
   return out;
-}
-
-std::string to_json_text(const nlohmann::ordered_json& value) {
-  return value.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 std::string human_bytes(double bytes) {

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -65,7 +64,7 @@ std::string fault_of_example(const std::string& name) {
              : fmt::format("unknown example '{}'{}", name, suggestion);
 }
 
-void check_usage(const CLI::App& command, const WorksheetArguments& args) {
+void check_usage(const Command& command, const WorksheetArguments& args) {
   if (args.random && !args.example.empty()) {
     throw UsageError(
         fmt::format("worksheet: EXAMPLE or --random, not both (found '{}')", args.example));
@@ -76,7 +75,7 @@ void check_usage(const CLI::App& command, const WorksheetArguments& args) {
   }
   for (const char* name :
        {"--seed", "--tokens", "--width", "--head-width", "--heads", "--causal"}) {
-    if (!args.random && command.count(name) > 0) {
+    if (!args.random && command.given(name)) {
       throw UsageError(fmt::format("worksheet: {} is for --random", name));
     }
   }
@@ -131,43 +130,41 @@ void run(const WorksheetArguments& args, Context& context) {
 
 }  // namespace
 
-void add_worksheet_command(CLI::App& app, Context& context) {
+void add_worksheet_command(Command& app, Context& context) {
   auto args = std::make_shared<WorksheetArguments>();
-  CLI::App* command =
-      app.add_subcommand("worksheet", "the steps of an example with blanks, and an answer key");
-  command->add_option("EXAMPLE", args->example, "a worked example")
-      ->check(fault_of_example, "", "")                         // words the fault
-      ->check(CLI::IsMember(worksheet::worksheet_examples()));  // for help and completion
-  command->add_flag("--random", args->random, "an exercise on small integers instead");
-  command->add_option("--seed", args->seed, "which exercise; without it, another one each time")
-      ->type_name("N");
-  command->add_option("--tokens", args->exercise.tokens, "rows of X, 2 to 6")->type_name("N");
-  command->add_option("--width", args->exercise.width, "columns of X, 2 to 6")->type_name("N");
-  command->add_option("--head-width", args->exercise.head_width, "d_k = d_v of a head, 1 to 4")
-      ->type_name("N");
-  command->add_option("--heads", args->exercise.heads, "1 to 3")->type_name("N");
-  command->add_flag("--causal", args->exercise.causal, "a token sees only itself and earlier ones");
+  Command command =
+      app.add_command("worksheet", "the steps of an example with blanks, and an answer key");
+  command.option("EXAMPLE", args->example, "a worked example")
+      .check(fault_of_example)                   // words the fault
+      .one_of(worksheet::worksheet_examples());  // for help and completion
+  command.flag("--random", args->random, "an exercise on small integers instead");
+  command.option("--seed", args->seed, "which exercise; without it, another one each time")
+      .type_name("N");
+  command.option("--tokens", args->exercise.tokens, "rows of X, 2 to 6").type_name("N");
+  command.option("--width", args->exercise.width, "columns of X, 2 to 6").type_name("N");
+  command.option("--head-width", args->exercise.head_width, "d_k = d_v of a head, 1 to 4")
+      .type_name("N");
+  command.option("--heads", args->exercise.heads, "1 to 3").type_name("N");
+  command.flag("--causal", args->exercise.causal, "a token sees only itself and earlier ones");
+  command.option("--lang", args->language, "language of the sheet (default: the environment's)")
+      .one_of({"en", "vi", "ko", "zh"});
   command
-      ->add_option("--lang", args->language, "language of the sheet (default: the environment's)")
-      ->check(CLI::IsMember({"en", "vi", "ko", "zh"}));
-  command
-      ->add_option("--format", args->format,
-                   "markdown (default), html or xlsx; without it, by the name of --output")
-      ->check(CLI::IsMember({"markdown", "html", "xlsx"}));
-  command->add_option("--output,-o", args->output, "file to write; stdout without it")
-      ->type_name("FILE");
-  command->add_option("--key", args->key, "answer key: at the end, none, or only the key")
-      ->check(CLI::IsMember({"end", "none", "only"}));
-  command->add_option("--digits", args->digits, "decimals to round to")
-      ->check(CLI::Range(worksheet::kMinDigits, worksheet::kMaxDigits));
-  command->add_flag("--no-hints", args->no_hints, "no entry is written out");
-  command->footer(examples({
+      .option("--format", args->format,
+              "markdown (default), html or xlsx; without it, by the name of --output")
+      .one_of({"markdown", "html", "xlsx"});
+  command.option("--output,-o", args->output, "file to write; stdout without it").type_name("FILE");
+  command.option("--key", args->key, "answer key: at the end, none, or only the key")
+      .one_of({"end", "none", "only"});
+  command.option("--digits", args->digits, "decimals to round to, 1 to 8")
+      .between(worksheet::kMinDigits, worksheet::kMaxDigits);
+  command.flag("--no-hints", args->no_hints, "no entry is written out");
+  command.footer(examples({
       "qkv worksheet pixels --lang vi --format html > sheet.html",
       "qkv worksheet --random --seed 7 --output exercise.xlsx",
       "qkv worksheet --random --seed 7 --heads 2 --causal --key only",
   }));
-  command->callback([args, command, &context] {
-    check_usage(*command, *args);
+  command.action([args, command, &context] {
+    check_usage(command, *args);
     run(*args, context);
   });
 }

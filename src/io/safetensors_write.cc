@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "base/json.h"
 #include "io/bytes.h"
 #include "io/file_writer.h"
 #include "io/report.h"
@@ -19,21 +20,6 @@ constexpr std::size_t kLongestHeader = 100'000'000;
 
 void check_text(std::string_view text, std::string_view subject, std::string_view where) {
   if (!io::is_utf8(text)) refuse(where, subject, "text in UTF-8", in_quotes(text));
-}
-
-// A JSON string. The text is UTF-8 already.
-std::string json_string(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += {'\\', c};
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      out += fmt::format("\\u{:04x}", static_cast<int>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
 }
 
 void check_tensors(const std::vector<NamedTensor>& tensors, std::string_view where) {

@@ -2,14 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "explain/check/check.h"
 
 namespace qkv {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // Differences of one finding that are written out for people; programs get all.
 constexpr std::size_t kMaxShown = 8;
@@ -141,35 +138,44 @@ std::string check_report_text(const CheckReport& report, std::string_view name, 
 }
 
 std::string check_report_json(const CheckReport& report, std::string_view name, Language language) {
-  Json findings = Json::array();
-  for (const CheckFinding& finding : report.findings) {
-    Json differences = Json::array();
-    for (const CheckDifference& difference : finding.differences) {
-      Json entry = {{"kind", identifier_of(difference.miss)}, {"line", difference.line}};
-      if (difference.row > 0) entry["row"] = difference.row;
-      if (difference.column > 0) entry["column"] = difference.column;
-      entry["count"] = difference.count;
-      entry["expected"] = difference.expected;
-      entry["found"] = difference.found;
-      differences.push_back(std::move(entry));
-    }
-    findings.push_back({{"verdict", identifier_of(finding.verdict)},
-                        {"line", finding.line},
-                        {"subject", finding.subject},
-                        {"formula", finding.formula},
-                        {"message", reason_of(finding, language)},
-                        {"numbers", finding.numbers},
-                        {"differences", std::move(differences)}});
-  }
-  const Json root = {{"note", name},
-                     {"findings", std::move(findings)},
-                     {"summary",
-                      {{"agrees", report.count(Verdict::agrees)},
-                       {"differs", report.count(Verdict::differs)},
-                       {"not_checkable", report.count(Verdict::not_checkable)},
-                       {"given", report.count(Verdict::given)}}}};
-  // Names of files need not be UTF-8.
-  return root.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+  JsonWriter json(2);
+  const auto write_difference = [&](const CheckDifference& difference) {
+    json.member("kind", identifier_of(difference.miss));
+    json.member("line", difference.line);
+    if (difference.row > 0) json.member("row", difference.row);
+    if (difference.column > 0) json.member("column", difference.column);
+    json.member("count", difference.count);
+    json.member("expected", difference.expected);
+    json.member("found", difference.found);
+  };
+  const auto write_finding = [&](const CheckFinding& finding) {
+    json.member("verdict", identifier_of(finding.verdict));
+    json.member("line", finding.line);
+    json.member("subject", finding.subject);
+    json.member("formula", finding.formula);
+    json.member("message", reason_of(finding, language));
+    json.member("numbers", finding.numbers);
+    json.key("differences").array([&] {
+      for (const CheckDifference& difference : finding.differences) {
+        json.object([&] { write_difference(difference); });
+      }
+    });
+  };
+  json.object([&] {
+    json.member("note", name);
+    json.key("findings").array([&] {
+      for (const CheckFinding& finding : report.findings) {
+        json.object([&] { write_finding(finding); });
+      }
+    });
+    json.key("summary").object([&] {
+      for (const Verdict verdict :
+           {Verdict::agrees, Verdict::differs, Verdict::not_checkable, Verdict::given}) {
+        json.member(identifier_of(verdict), report.count(verdict));
+      }
+    });
+  });
+  return json.text() + '\n';
 }
 
 }  // namespace qkv

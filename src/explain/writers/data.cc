@@ -2,15 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "explain/writers/writer.h"
 
 namespace qkv {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // f32 values with the digits of an f32: 0.1f is 0.1 and not 0.10000000149011612.
 std::string shortest(double value, DType dtype) {
@@ -20,74 +19,80 @@ std::string shortest(double value, DType dtype) {
                              : fmt::format("{}", static_cast<float>(value));
 }
 
-Json number(double value, DType dtype) {
-  if (!std::isfinite(value)) return shortest(value, dtype);
-  return Json::parse(shortest(value, dtype));
+void write_number(JsonWriter& json, double value, DType dtype) {
+  const std::string text = shortest(value, dtype);
+  json.value_as_written(std::isfinite(value) ? text : json_string(text));
 }
 
-Json nested(const Step& step, const std::vector<Range>& slice, std::vector<std::int64_t>& index) {
+void write_nested(JsonWriter& json, const Step& step, const std::vector<Range>& slice,
+                  std::vector<std::int64_t>& index) {
   if (index.size() == slice.size()) {
-    return number(step.value->view().at(std::span<const std::int64_t>(index)), step.value->dtype());
+    const double value = step.value->view().at(std::span<const std::int64_t>(index));
+    return write_number(json, value, step.value->dtype());
   }
   const Range range = slice[index.size()];
-  Json list = Json::array();
-  for (std::int64_t i = range.begin; i < range.end; ++i) {
-    index.push_back(i);
-    list.push_back(nested(step, slice, index));
-    index.pop_back();
-  }
-  return list;
+  json.array([&] {
+    for (std::int64_t i = range.begin; i < range.end; ++i) {
+      index.push_back(i);
+      write_nested(json, step, slice, index);
+      index.pop_back();
+    }
+  });
 }
 
-Json expansion(const Step& step, const Dims& index) {
+void write_expansion(JsonWriter& json, const Step& step, const Dims& index) {
   const Expansion e = step.expand(index);
   static constexpr const char* kKinds[] = {"given", "copied", "products", "softmax", "hidden",
                                            "sum",   "silu",   "softcap",  "norm"};
-  Json json{{"index", std::vector<std::int64_t>(index.begin(), index.end())},
-            {"kind", kKinds[static_cast<int>(e.kind)]},
-            {"value", number(e.value, DType::f64)}};
-  Json terms = Json::array();
-  for (const auto& [a, b] : e.terms)
-    terms.push_back({number(a, DType::f64), number(b, DType::f64)});
-  if (!terms.empty()) json["terms"] = std::move(terms);
-  if (e.has_addend) json["addend"] = number(e.addend, DType::f64);
-  if (e.kind == Expansion::Kind::norm) {
-    json["mean"] = number(e.mean, DType::f64);
-    json["variance"] = number(e.variance, DType::f64);
-    json["eps"] = e.eps;
-  }
-  if (e.kind == Expansion::Kind::softmax) {
-    json["scores"] = e.scores;
-    json["chosen"] = e.chosen;
-    json["largest"] = number(e.largest, DType::f64);
-  }
-  if (e.kind == Expansion::Kind::copied) {
-    json["source"] = e.source;
-    json["source_index"] = std::vector<std::int64_t>(e.source_index.begin(), e.source_index.end());
-  }
-  return json;
+  json.object([&] {
+    json.key("index").list(index);
+    json.member("kind", kKinds[static_cast<int>(e.kind)]);
+    json.member("value", e.value);
+    if (!e.terms.empty()) {
+      json.key("terms").array([&] {
+        for (const auto& [a, b] : e.terms) json.list(std::array{a, b});
+      });
+    }
+    if (e.has_addend) json.member("addend", e.addend);
+    if (e.kind == Expansion::Kind::norm) {
+      json.member("mean", e.mean);
+      json.member("variance", e.variance);
+      json.member("eps", e.eps);
+    }
+    if (e.kind == Expansion::Kind::softmax) {
+      json.key("scores").list(e.scores);
+      json.member("chosen", e.chosen);
+      json.member("largest", e.largest);
+    }
+    if (e.kind == Expansion::Kind::copied) {
+      json.member("source", e.source);
+      json.key("source_index").list(e.source_index);
+    }
+  });
 }
 
-Json step_json(const Explanation& explanation, const Step& step, const WriteOptions& options) {
+void write_step(JsonWriter& json, const Explanation& explanation, const Step& step,
+                const WriteOptions& options) {
   const std::vector<Range> slice = select_part(step, options.selection);
-  Json ranges = Json::array();
-  for (const Range& r : slice) ranges.push_back({r.begin, r.end});
+  const std::vector<Dims> expanded = entries_of(explanation, step, options);
   std::vector<std::int64_t> index;
-  const Dims& shape = step.value->shape();
-  Json json{{"name", step.name},
-            {"title", title_of(step, options.language)},
-            {"formula", step.formula},
-            {"meaning", meaning_of(step, options.language)},
-            {"axes", step.axes},
-            {"shape", std::vector<std::int64_t>(shape.begin(), shape.end())},
-            {"slice", std::move(ranges)},
-            {"values", nested(step, slice, index)}};
-  Json expansions = Json::array();
-  for (const Dims& entry : entries_of(explanation, step, options)) {
-    expansions.push_back(expansion(step, entry));
-  }
-  if (!expansions.empty()) json["expansions"] = std::move(expansions);
-  return json;
+  json.object([&] {
+    json.member("name", step.name);
+    json.member("title", title_of(step, options.language));
+    json.member("formula", step.formula);
+    json.member("meaning", meaning_of(step, options.language));
+    json.key("axes").list(step.axes);
+    json.key("shape").list(step.value->shape());
+    json.key("slice").array([&] {
+      for (const Range& range : slice) json.list(std::array{range.begin, range.end});
+    });
+    json.key("values");
+    write_nested(json, step, slice, index);
+    if (expanded.empty()) return;
+    json.key("expansions").array([&] {
+      for (const Dims& entry : expanded) write_expansion(json, step, entry);
+    });
+  });
 }
 
 std::string csv_field(std::string_view text) {
@@ -104,19 +109,25 @@ std::string csv_field(std::string_view text) {
 std::string write_json(const Explanation& explanation, const WriteOptions& options) {
   check_selection(explanation, options.selection);
   const Language language = options.language;
-  Json json{{"block", explanation.block},
-            {"title", message(language, explanation.text + ".title")},
-            {"intro", message(language, explanation.text + ".intro")},
-            {"language", code_of(language)},
-            {"steps", Json::array()},
-            {"remarks", Json::array()}};
-  for (const Step& step : explanation.steps) {
-    json["steps"].push_back(step_json(explanation, step, options));
-  }
-  for (const Remark& r : explanation.remarks) {
-    json["remarks"].push_back({{"step", r.step}, {"text", message(language, r.text, r.arguments)}});
-  }
-  return json.dump(1) + "\n";
+  JsonWriter json(1);
+  json.object([&] {
+    json.member("block", explanation.block);
+    json.member("title", message(language, explanation.text + ".title"));
+    json.member("intro", message(language, explanation.text + ".intro"));
+    json.member("language", code_of(language));
+    json.key("steps").array([&] {
+      for (const Step& step : explanation.steps) write_step(json, explanation, step, options);
+    });
+    json.key("remarks").array([&] {
+      for (const Remark& remark : explanation.remarks) {
+        json.object([&] {
+          json.member("step", remark.step);
+          json.member("text", message(language, remark.text, remark.arguments));
+        });
+      }
+    });
+  });
+  return json.text() + "\n";
 }
 
 std::string write_csv(const Explanation& explanation, const WriteOptions& options) {
