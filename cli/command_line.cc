@@ -37,7 +37,11 @@ CommandInfo describe_app(const CLI::App& app) {
       command.words.insert(command.words.end(), choices.begin(), choices.end());
       continue;
     }
-    FlagInfo flag{{}, option->get_description(), choices, option->get_items_expected_max() > 0};
+    FlagInfo flag{{},
+                  option->get_description(),
+                  choices,
+                  option->get_items_expected_max() > 0,
+                  option->get_group().empty()};
     for (const std::string& name : option->get_lnames()) flag.names.push_back("--" + name);
     for (const std::string& name : option->get_snames()) flag.names.push_back("-" + name);
     command.flags.push_back(std::move(flag));

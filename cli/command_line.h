@@ -43,6 +43,7 @@ struct FlagInfo {
   std::string help;
   std::vector<std::string> choices;
   bool takes_value;
+  bool hidden;  // help does not list it, so nothing should offer it
 };
 struct CommandInfo {
   std::string name, help;

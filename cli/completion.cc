@@ -11,6 +11,14 @@
 namespace qkv::cli {
 namespace {
 
+std::vector<CommandInfo> offered_commands(const Command& app) {
+  std::vector<CommandInfo> commands = app.describe_commands();
+  for (CommandInfo& command : commands) {
+    std::erase_if(command.flags, [](const FlagInfo& flag) { return flag.hidden; });
+  }
+  return commands;
+}
+
 std::vector<std::string> names_of(const std::vector<CommandInfo>& commands) {
   std::vector<std::string> names;
   for (const CommandInfo& command : commands) names.push_back(command.name);
@@ -52,7 +60,7 @@ std::string bash_command(const CommandInfo& command) {
 }
 
 std::string bash_script(const Command& app) {
-  const std::vector<CommandInfo> commands = app.describe_commands();
+  const std::vector<CommandInfo> commands = offered_commands(app);
   std::string text =
       "# bash completion of qkv: source <(qkv completion bash)\n"
       "_qkv() {\n"
@@ -90,7 +98,7 @@ std::string zsh_script(const Command& app) {
   std::string text =
       "#compdef qkv\n# zsh completion of qkv: source <(qkv completion zsh)\n"
       "_qkv() {\n  if (( CURRENT == 2 )); then\n    local -a commands=(\n";
-  const std::vector<CommandInfo> commands = app.describe_commands();
+  const std::vector<CommandInfo> commands = offered_commands(app);
   for (const CommandInfo& command : commands) {
     text += fmt::format("      {}\n",
                         shell_quoted(fmt::format("{}:{}", command.name, zsh_help(command.help))));
@@ -132,7 +140,7 @@ std::string fish_flag(const CommandInfo& command, const FlagInfo& flag) {
 
 std::string fish_script(const Command& app) {
   std::string text = "# fish completion of qkv: qkv completion fish | source\n";
-  for (const CommandInfo& command : app.describe_commands()) {
+  for (const CommandInfo& command : offered_commands(app)) {
     text += fmt::format("complete -c qkv -f -n __fish_use_subcommand -a {} -d {}\n", command.name,
                         shell_quoted(command.help));
     if (!command.words.empty()) {

@@ -45,6 +45,13 @@ bool among(const std::string& word, const std::vector<std::string>& words) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
+// Where to read on: the help of the command that was meant, if it is one.
+std::string help_for(const CommandLine& app, const std::vector<std::string>& arguments) {
+  const std::vector<std::string> names = names_of(app.describe_commands());
+  const bool named = !arguments.empty() && among(arguments.front(), names);
+  return named ? fmt::format("qkv {} --help", arguments.front()) : "qkv --help";
+}
+
 // CLI11 reports what is missing before what is unknown, so that a misspelt --blok would be "--block
 // is required". What is unknown comes first here, with the nearest name.
 void refuse_unknown_words(const Command& app, const std::vector<std::string>& arguments) {
@@ -99,13 +106,14 @@ Status run_program(const std::vector<std::string>& arguments, Context& context) 
     context.err << "qkv: " << what << std::endl;
     return status;
   };
+  CommandLine app = make_program(context);
   try {
-    CommandLine app = make_program(context);
     refuse_unknown_words(app, arguments);
     app.parse(arguments, context.out);
     return context.status;
   } catch (const UsageError& error) {
-    return report(Status::usage, fmt::format("{} (see qkv --help)", error.what()));
+    return report(Status::usage,
+                  fmt::format("{} (see {})", error.what(), help_for(app, arguments)));
   } catch (const Error& error) {
     return report(error.kind() == ErrorKind::io ? Status::system : Status::usage, error.what());
   } catch (const std::bad_alloc&) {
