@@ -5,12 +5,14 @@
 #include <memory>
 #include <set>
 
+#include "base/json.h"
 #include "cli/attention_flags.h"
 #include "cli/command.h"
 #include "cli/layout.h"
 #include "cli/progress.h"
 #include "cli/summary.h"
 #include "cli/tensor_argument.h"
+#include "qkv/plan.h"
 
 namespace qkv::cli {
 namespace {
@@ -18,6 +20,9 @@ namespace {
 struct AttentionArguments {
   std::string query, key, value, output, weights_output, lse_output, rows, layout = "bhtd";
   AttentionFlags flags;
+  std::vector<std::int64_t> shape;
+  std::string dtype = "f32";
+  bool plan = false;
   bool json = false;
 };
 
@@ -85,7 +90,83 @@ Stage make_stage(const char* flag, const std::string& path, DType dtype, const D
   return {OutputFile(flag, path, dtype), Tensor(dtype, shape)};
 }
 
+void print_plan_json(const AttentionPlan& plan, std::ostream& out) {
+  const AttentionShape& s = plan.shape;
+  JsonWriter json(2);
+  json.object([&] {
+    json.key("shape").object([&] {
+      for (const auto& [name, extent] :
+           {std::pair("B", s.B), std::pair("Hq", s.Hq), std::pair("Hkv", s.Hkv),
+            std::pair("Tq", s.Tq), std::pair("Tk", s.Tk), std::pair("D", s.D),
+            std::pair("Dv", s.Dv)}) {
+        json.member(name, extent);
+      }
+    });
+    json.member("dtype", name_of(s.dtype));
+    json.member("kernel", plan.kernel == AttentionKernel::fused ? "fused" : "reference");
+    json.member("target", name_of(plan.target));
+    json.member("threads", plan.threads);
+    json.member("accumulate", name_of(plan.accumulate));
+    json.member("lanes", plan.lanes);
+    json.member("tile_vectors", plan.tile_vectors);
+    json.member("tile_rows", plan.tile_rows);
+    json.member("key_block", plan.key_block);
+    json.member("unit_queries", plan.unit_queries);
+    json.member("units", plan.units);
+    json.member("visible", plan.visible);
+    json.member("flops", plan.flops);
+    json.member("bytes", plan.bytes);
+    json.member("workspace", plan.workspace);
+    json.key("notes").list(plan.notes);
+  });
+  out << json.text() << '\n';
+}
+
+// The shape that --shape names, or that the files have.
+AttentionShape planned_shape(const AttentionArguments& args) {
+  if (args.shape.empty()) {
+    const Inputs in = load_inputs(args);
+    const Layout layout(args.layout, in.rank);
+    const TensorView query = layout.to_bhtd(in.query.view), key = layout.to_bhtd(in.key.view);
+    const TensorView value = layout.to_bhtd(in.value.view);
+    return {query.dim(0), query.dim(1), key.dim(1),   query.dim(2),
+            key.dim(2),   query.dim(3), value.dim(3), query.dtype()};
+  }
+  for (const DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16}) {
+    if (args.dtype != name_of(dtype)) continue;
+    const auto& s = args.shape;
+    return {s[0], s[1], s[2], s[3], s[4], s[5], s[6], dtype};
+  }
+  throw UsageError(fmt::format("--dtype: expected f32, f64, f16 or bf16, found '{}'", args.dtype));
+}
+
+Status plan(const AttentionArguments& args, Context& context) {
+  const AttentionFlags::Options loaded = args.flags.load();
+  const AttentionPlan planned = plan_attention(planned_shape(args), loaded.options);
+  if (args.json) {
+    print_plan_json(planned, context.out);
+  } else {
+    context.out << to_string(planned);
+  }
+  return Status::ok;
+}
+
+// Files that may be left out when only a plan is wanted.
+void require_files(const AttentionArguments& args) {
+  if (args.plan && !args.shape.empty()) return;
+  if (!args.shape.empty()) throw UsageError("--shape: expected --plan beside it, found none");
+  for (const auto& [flag, path] :
+       {std::pair("--query", &args.query), std::pair("--key", &args.key),
+        std::pair("--value", &args.value), std::pair("--output", &args.output)}) {
+    if (path->empty() && !(args.plan && path == &args.output)) {
+      throw UsageError(fmt::format("{} is required", flag));
+    }
+  }
+}
+
 Status attention(const AttentionArguments& args, Context& context) {
+  require_files(args);
+  if (args.plan) return plan(args, context);
   refuse_equal_outputs(args);
   refuse_overwriting(args);
   if (!args.rows.empty() && args.weights_output.empty()) {
@@ -141,16 +222,22 @@ void add_attention_command(Command& app, Context& context) {
   const auto file = [&](const char* flag, std::string& target, const char* help) {
     return command.option(flag, target, help).type_name("FILE");
   };
-  file("--query", args->query, "[B, Hq, Tq, D]").required();
-  file("--key", args->key, "[B, Hkv, Tk, D]; Hkv divides Hq").required();
-  file("--value", args->value, "[B, Hkv, Tk, Dv]").required();
-  file("--output", args->output, "[B, Hq, Tq, Dv], of the query's dtype and rank").required();
+  file("--query", args->query, "[B, Hq, Tq, D]");
+  file("--key", args->key, "[B, Hkv, Tk, D]; Hkv divides Hq");
+  file("--value", args->value, "[B, Hkv, Tk, Dv]");
+  file("--output", args->output, "[B, Hq, Tq, Dv], of the query's dtype and rank");
   file("--weights-output", args->weights_output, "the softmax, [B, Hq, Tq, Tk] or of --rows");
   command.option("--rows", args->rows, "which rows of the softmax: 0,0,5;0,1,5 or [n, 3]")
       .type_name("ROWS|FILE");
   file("--lse-output", args->lse_output, "log of the sum of exp(scores), [B, Hq, Tq]");
   command.option("--layout", args->layout, "order of the axes, of inputs and output")
       .one_of({"bhtd", "bthd", "bhdt"});
+  command.flag("--plan", args->plan, "say how it would be computed, and compute nothing");
+  command.option("--shape", args->shape, "for --plan, instead of files: B,Hq,Hkv,Tq,Tk,D,Dv")
+      .words(7)
+      .delimiter(',')
+      .type_name("INTS");
+  command.option("--dtype", args->dtype, "of --shape: f32, f64, f16, bf16").type_name("NAME");
   command.flag("--json", args->json, "a summary for machines");
   args->flags.add_to(command);
   command.footer(
@@ -158,7 +245,8 @@ void add_attention_command(Command& app, Context& context) {
                 "qkv attention --query x.npz:q --key x.npz:k --value x.npz:v --output o.npy \\",
                 "    --causal bottom_right --window 128 0 --key-lengths 100,87",
                 "qkv attention --query q.npy --key k.npy --value v.npy --output o.npy \\",
-                "    --weights-output p.npy --rows '0,0,5;0,1,5' --lse-output lse.npy"}) +
+                "    --weights-output p.npy --rows '0,0,5;0,1,5' --lse-output lse.npy",
+                "qkv attention --plan --shape 1,32,8,2048,2048,128,128 --causal true"}) +
       "\n" + std::string(kTensorHelp) +
       "\nWithout a batch tensors are [H, T, D], without heads [T, D]; results likewise.\n");
   command.action([args, &context] { context.status = attention(*args, context); });

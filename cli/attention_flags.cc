@@ -1,5 +1,7 @@
 #include "cli/attention_flags.h"
 
+#include <fmt/format.h>
+
 #include "cli/tensor_argument.h"
 
 namespace qkv::cli {
@@ -10,6 +12,16 @@ Causal causal_named(const std::string& name) {
   if (name == "top_left") return Causal::top_left;
   if (name == "bottom_right") return Causal::bottom_right;
   return Causal::none;
+}
+
+SimdTarget target_named(const std::string& name) {
+  std::string known = "automatic";
+  if (name == known) return SimdTarget::automatic;
+  for (const SimdTarget target : simd_targets()) {
+    if (name_of(target) == name) return target;
+    known += fmt::format(", {}", name_of(target));
+  }
+  throw UsageError(fmt::format("--target: expected one of {}, found '{}'", known, name));
 }
 
 }  // namespace
@@ -40,6 +52,11 @@ void AttentionFlags::add_to(Command& command) {
       "INTS|FILE");
   add("--key-starts", key_starts_, "the same for keys", "INTS|FILE");
   add("--sinks", sinks_, "per head: adds exp(sink) to the denominator", "NUMBERS|FILE");
+  command.option("--kernel", kernel_, "fused is what automatic means; reference: plain loops")
+      .group(group)
+      .one_of({"automatic", "fused", "reference"});
+  add("--target", target_, "vector instructions of the fused kernel; `qkv info` lists them",
+      "NAME");
   add("--threads", threads_, "0: as many as the process may use", "INT").between(0, 4096);
 }
 
@@ -81,6 +98,9 @@ AttentionFlags::Options AttentionFlags::load() const {
   numbers("--key-starts", key_starts_, options.key_starts, true);
   numbers("--sinks", sinks_, options.sinks, false);
   options.threads = threads_;
+  if (kernel_ == "reference") options.kernel = AttentionKernel::reference;
+  if (kernel_ == "fused") options.kernel = AttentionKernel::fused;
+  options.target = target_named(target_);
   return loaded;
 }
 

@@ -32,6 +32,7 @@ class AttentionFlags {
   std::string query_starts_, key_starts_;
   std::vector<std::int64_t> window_;
   std::optional<double> scale_, softcap_;
+  std::string kernel_ = "automatic", target_ = "automatic";
   int threads_ = 0;
 };
 

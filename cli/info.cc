@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/text.h"
 #include "io/report.h"
+#include "qkv/cpu.h"
 #include "qkv/npy.h"
 #include "qkv/npz.h"
 #include "qkv/safetensors.h"
@@ -47,7 +48,9 @@ void print_machine(std::ostream& out) {
   }
   if (!caches.empty()) row("caches", caches);
   row("threads", fmt::format("{} ({})", num_threads(), kThreads));
-  row("kernels", "reference");
+  std::string kernels = "fused for";
+  for (const SimdTarget target : simd_targets()) kernels += fmt::format(" {}", name_of(target));
+  row("kernels", kernels + "; reference");
   row("npz", npz_supported() ? "yes" : "no (built without libzip)");
 }
 
@@ -70,7 +73,11 @@ std::string machine_json() {
       json.member("count", num_threads());
       json.member("kind", kThreads);
     });
-    json.member("kernels", "reference");
+    json.key("kernels").array([&] {
+      for (const SimdTarget target : simd_targets())
+        json.value(fmt::format("fused {}", name_of(target)));
+      json.value("reference");
+    });
     json.member("npz", npz_supported());
   });
   return json.text();

@@ -31,6 +31,9 @@ HWY_INLINE Real read_as(T value) {
   }
 }
 
+// Whether f16 is converted by the machine. (Highway's way without makes numbers of infinities.)
+inline constexpr bool kConvertsF16 = HWY_TARGET <= HWY_AVX2 || HWY_TARGET == HWY_NEON;
+
 // to[i] = from[i], i < n. `from` may be unaligned.
 template <typename T, typename Real>
 HWY_INLINE void read_row(const void* from, std::int64_t n, Real* HWY_RESTRICT to) {
@@ -40,7 +43,7 @@ HWY_INLINE void read_row(const void* from, std::int64_t n, Real* HWY_RESTRICT to
     std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
     return;
   } else if constexpr (std::is_same_v<Real, float> &&
-                       (std::is_same_v<T, f16> || std::is_same_v<T, bf16>)) {
+                       ((std::is_same_v<T, f16> && kConvertsF16) || std::is_same_v<T, bf16>)) {
     const hn::ScalableTag<float> d;
     using Half = std::conditional_t<std::is_same_v<T, f16>, hwy::float16_t, hwy::bfloat16_t>;
     const hn::Rebind<Half, decltype(d)> dh;

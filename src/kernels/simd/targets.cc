@@ -41,7 +41,7 @@ std::vector<SimdTarget> find_targets() {
 #if HWY_TARGETS & HWY_NEON
              SimdTarget::neon,
 #endif
-#if HWY_TARGETS & HWY_EMU128
+#if HWY_TARGETS & (HWY_EMU128 | HWY_SCALAR)
              SimdTarget::scalar,
 #endif
        }) {
