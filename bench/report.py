@@ -1,0 +1,126 @@
+"""The table that is printed, and the JSON that is saved."""
+
+import json
+import math
+from pathlib import Path
+
+from rounds import best_variant
+
+TITLES = {"qkv": "qkv", "torch": "PyTorch", "ort": "ONNX Runtime", "openvino": "OpenVINO", "jax": "JAX"}
+
+
+def milliseconds(seconds):
+    ms = seconds * 1e3
+    return f"{ms:.3g}" if ms < 100 else f"{ms:.0f}"
+
+
+def percent_of_peak(row, seconds, peak):
+    return 100 * row["flops"] / seconds / (peak * 1e9)
+
+
+def ratio_to_best_peer(row):
+    """(best peer's time / our time, its library), or None."""
+    ours = best_variant(row["results"].get("qkv"))
+    peers = [(best[1]["seconds"], library) for library, variants in row["results"].items()
+             if library != "qkv" and (best := best_variant(variants))]
+    if not ours or not peers:
+        return None
+    seconds, library = min(peers)
+    return seconds / ours[1]["seconds"], library
+
+
+def cell(row, library, peak):
+    best = best_variant(row["results"].get(library))
+    if not best:
+        return "–"
+    name, result = best
+    mark = "~" if result.get("noisy") else ""
+    share = percent_of_peak(row, result["seconds"], peak)
+    label = "" if library == "qkv" else f" {name}"
+    return f"{milliseconds(result['seconds'])}{mark} ({share:.0f}){label}"
+
+
+def goal_cell(row, peak):
+    """Whether the row's goal is met: the share of peak, and the ratio (or 82 % of peak)."""
+    ours, ratio = best_variant(row["results"].get("qkv")), ratio_to_best_peer(row)
+    if not row.get("goal") or not ours or not ratio:
+        return ""
+    share = percent_of_peak(row, ours[1]["seconds"], peak)
+    wanted_share, wanted_ratio = row["goal"]
+    missing = []
+    if share < wanted_share:
+        missing.append(f"{wanted_share} %")
+    if ratio[0] < wanted_ratio and share < 82:
+        missing.append(f"{wanted_ratio}×")
+    return "below " + ", ".join(missing) if missing else "met"
+
+
+def table(report):
+    """Rows of text, columns aligned."""
+    libraries, peak = report["libraries"], report["probes"]["fma"]
+    header = ["shape", *(TITLES[name] for name in libraries), "best peer / qkv", "goal"]
+    lines = [header]
+    for row in report["shapes"]:
+        ratio = ratio_to_best_peer(row)
+        lines.append([row["name"], *(cell(row, name, peak) for name in libraries),
+                      f"{ratio[0]:.2f}× {TITLES[ratio[1]]}" if ratio else "–", goal_cell(row, peak)])
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+    return "\n".join("  ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip()
+                     for line in lines)
+
+
+def notes(report):
+    """What a reader of the table has to know, a line each."""
+    probes = report["probes"]
+    lines = [
+        f"ms (% of the FMA peak), {report['threads']} threads, f32, medians; {report['machine']['cpu']}",
+        f"peak: {probes['fma']:.0f} GFLOP/s ({probes['target']}), {probes['bandwidth']:.1f} GB/s from memory; "
+        f"samples beside an FMA probe below {probes['undisturbed']:.0%} of it are dropped, ~ where too few are left",
+    ]
+    if probes["share_of_cores"] < 0.8:
+        lines.append(f"all threads together reached {probes['share_of_cores']:.0%} of what each can alone: the machine "
+                     "is busy with something else, and these figures are worth little")
+    for row in report["shapes"]:
+        for library, variants in row["results"].items():
+            for name, result in variants.items():
+                if result.get("wrong"):
+                    lines.append(f"{row['name']}: {TITLES[library]} {name} gives another result "
+                                 f"(error {result['error']:.1e}): not counted")
+    far = [result["difference"] for row in report["shapes"] for variants in row["results"].values()
+           for result in variants.values() if "difference" in result and not result["wrong"]]
+    if far:
+        lines.append(f"largest difference between our output and a peer's: {max(far):.1e}")
+    return "\n".join(lines)
+
+
+def details(report):
+    """Every variant of every library: what was tried, and why it is not in the table."""
+    peak, lines = report["probes"]["fma"], []
+    for row in report["shapes"]:
+        lines.append(f"{row['name']}: {row['flops'] / 1e9:.3g} GFLOP")
+        for library, variants in row["results"].items():
+            for name, result in variants.items():
+                label = f"  {TITLES[library]} {name}"
+                if "seconds" not in result:
+                    lines.append(f"{label}: – ({result['unsupported']})")
+                    continue
+                share = percent_of_peak(row, result["seconds"], peak)
+                counted = (f"{result['count'] - result['dropped']} of {result['count']} samples"
+                           if result.get("sampled") else "tried once, too slow to go on")
+                lines.append(f"{label}: {milliseconds(result['seconds'])} ms, {share:.0f} %, {counted}, "
+                             f"error {result['error']:.1e}"
+                             + (f", from ours {result['difference']:.1e}" if "difference" in result else ""))
+    return "\n".join(lines)
+
+
+def save(report, path):
+    """JSON without NaN, written whole."""
+
+    def clean(value):
+        if isinstance(value, dict):
+            return {str(key): clean(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [clean(item) for item in value]
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    Path(path).write_text(json.dumps(clean(report), indent=1, ensure_ascii=False) + "\n")

@@ -1,0 +1,98 @@
+"""bench/compare, as far as it needs no peer: what a row means, and that a report is drawn."""
+
+import subprocess
+import sys
+import xml.dom.minidom
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import oracle
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+sys.path.insert(0, str(BENCH))
+
+import plots  # noqa: E402
+import problem  # noqa: E402
+import report  # noqa: E402
+from worker import Worker  # noqa: E402
+
+SMALL = [
+    dict(heads=2, T=20, D=8),
+    dict(heads=[4, 2], T=20, D=8, causal=True),
+    dict(B=2, heads=2, T=20, D=8, Dv=12, layout="bhdt"),
+    dict(heads=[4, 2], T=20, D=8, causal=True, softcap=2),
+    dict(heads=2, T=20, D=8, causal=True, bias=True),
+    dict(heads=2, T=20, D=8, causal=True, key_lengths=[15]),
+    dict(heads=2, T=20, D=8, causal=True, window=[4, 0]),
+    dict(heads=2, T=20, D=8, causal=True, weights=3),
+]
+
+
+@pytest.mark.parametrize("row", SMALL, ids=str)
+def test_a_problem_is_what_it_says(row):
+    p = problem.Problem(name="small", **row)
+    q, k, v, bias = p.inputs()
+    if p.layout == "bhdt":
+        q, k, v = (x.swapaxes(2, 3) for x in (q, k, v))
+    wanted, weights, _ = oracle.attention(
+        q, k, v, causal="top_left" if p.causal else None, softcap=p.softcap or None, bias=bias,
+        key_lengths=p.key_lengths, window=p.window)
+    rows = p.sample_rows()
+    np.testing.assert_allclose(p.expected(rows), [wanted[r] for r in rows], rtol=1e-12, atol=1e-12)
+    assert p.flops() == 2 * np.count_nonzero(weights) * (p.D + p.Dv)
+
+
+@pytest.mark.parametrize("row", SMALL, ids=str)
+def test_we_compute_it(row):
+    answers = Worker("qkv", 1).prepare(dict(name="small", **row))
+    assert answers["fused"]["error"] < 1e-5 and not answers["fused"]["wrong"]
+
+
+def test_shapes_are_well_formed():
+    assert len({p.name for p in problem.load_shapes()}) == len(problem.load_shapes()) == 16
+    assert all(p.flops() > 0 for ps in problem.load_sweeps().values() for p in ps)
+
+
+def made_up_report():
+    rows = []
+    for p in problem.load_shapes()[:3]:
+        results = {
+            "qkv": {"fused": {"seconds": 1e-3, "wrong": False, "error": 1e-7, "count": 5, "dropped": 1, "sampled": True}},
+            "torch": {"flash": {"seconds": 3e-3, "wrong": False, "error": 1e-7, "difference": 2e-7},
+                      "math": {"seconds": 1e-4, "wrong": True, "error": 0.5}},
+            "jax": {"dpa": {"unsupported": "no"}},
+        }
+        rows.append({**vars(p), "flops": p.flops(), "bytes": p.bytes(), "results": results})
+    return {
+        "machine": {"cpu": "A < B"}, "threads": 2, "versions": {"qkv": "0"}, "sweeps": [],
+        "libraries": ["qkv", "torch", "jax"], "shapes": rows,
+        "probes": {"fma": 4000.0, "bandwidth": 20.0, "target": "avx2", "undisturbed": 0.85, "share_of_cores": 1},
+    }
+
+
+def test_table_and_plots(tmp_path):
+    made_up = made_up_report()
+    lines = report.table(made_up).splitlines()
+    assert lines[1].split("  ")[0] == "T1024" and "3.00× PyTorch" in lines[1] and "–" in lines[1]
+    assert "PyTorch math gives another result" in report.notes(made_up)
+    assert "– (no)" in report.details(made_up)
+    report.save(made_up, tmp_path / "report.json")
+    for path in plots.draw(made_up, tmp_path):
+        xml.dom.minidom.parse(str(path))
+    for n, row in enumerate(made_up["shapes"]):
+        row["name"] = f"T={2 ** (n + 5)}"
+    made_up["sweeps"] = ["T"]
+    for path in plots.draw(made_up, tmp_path):
+        xml.dom.minidom.parse(str(path))
+
+
+def test_the_program(tmp_path):
+    listed = subprocess.run([sys.executable, str(BENCH / "compare"), "--list", "--only-us", "--shapes", "B32-T20"],
+                            capture_output=True, text=True, env={"PYTHONPATH": ":".join(sys.path), "QKV_BENCH_PYTHON": sys.executable})
+    assert listed.returncode == 0, listed.stderr
+    assert listed.stdout.startswith("B32-T20")
+    wrong = subprocess.run([sys.executable, str(BENCH / "compare"), "--shapes", "T1"], capture_output=True, text=True,
+                           env={"QKV_BENCH_PYTHON": sys.executable})
+    assert wrong.returncode != 0 and "--shapes: expected T1024" in wrong.stderr
