@@ -64,7 +64,7 @@ FILES ?= $(filter-out %.h %.inc,$(SOURCES))
 tidy:
 	@scripts/install-deps build test bench tidy
 	@cmake --preset tidy >/dev/null
-	@printf '%s\n' $(FILES) | grep -v ^tests/consumer/ | \
+	@printf '%s\n' $(FILES) | grep -Ev '^(tests/consumer|python|bench/probe)/' | \
 	  xargs -P $(shell nproc) -n 1 clang-tidy-14 --quiet -p build/tidy
 
 .PHONY: install clean
