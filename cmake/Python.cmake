@@ -17,7 +17,8 @@ set_target_properties(qkv_core PROPERTIES
   OUTPUT_NAME _core
   CXX_EXTENSIONS OFF
   LIBRARY_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/python/qkv")
-target_include_directories(qkv_core PRIVATE python/src bench)
+# Not bench itself: the program in it is called as the standard header <compare> is.
+target_include_directories(qkv_core PRIVATE . python/src)
 target_link_libraries(qkv_core PRIVATE qkv_objects qkv_library_options qkv_warnings)
 
 file(GLOB_RECURSE package_files CONFIGURE_DEPENDS RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}/python"

@@ -3,8 +3,8 @@
 #include <numeric>
 #include <vector>
 
-#include "probe/probe.h"
-#include "probe/together.h"
+#include "bench/probe/probe.h"
+#include "bench/probe/together.h"
 
 namespace qkv::bench {
 

@@ -8,12 +8,12 @@
 #include "kernels/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "probe/fma.cc"
+#define HWY_TARGET_INCLUDE "bench/probe/fma.cc"
 #include <hwy/foreach_target.h>  // NOLINT: before highway.h
 #include <hwy/highway.h>
 
-#include "probe/probe.h"
-#include "probe/together.h"
+#include "bench/probe/probe.h"
+#include "bench/probe/together.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qkv::bench::HWY_NAMESPACE {

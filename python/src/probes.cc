@@ -4,8 +4,8 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include "bench/probe/probe.h"
 #include "bindings.h"
-#include "probe/probe.h"
 
 namespace nb = nanobind;
 
