@@ -75,19 +75,29 @@ constexpr TargetLoop kLoops[] = {
 #if HWY_TARGETS & HWY_NEON
     {SimdTarget::neon, &N_NEON::fma_loop},
 #endif
-#if HWY_TARGETS & HWY_EMU128
+#if HWY_TARGETS & HWY_SCALAR
+    {SimdTarget::scalar, &N_SCALAR::fma_loop},
+#elif HWY_TARGETS & HWY_EMU128
     {SimdTarget::scalar, &N_EMU128::fma_loop},
 #endif
 };
 
-Loop find_loop(std::string_view wanted) {
-  std::string known;
+// What was compiled and can run here, best first.
+std::vector<TargetLoop> runnable() {
+  std::vector<TargetLoop> found;
   for (const SimdTarget target : simd_targets()) {
     for (const TargetLoop& entry : kLoops) {
-      if (entry.target != target) continue;
-      if (wanted.empty() || name_of(target) == wanted) return entry.loop;
-      known += (known.empty() ? "" : ", ") + std::string(name_of(target));
+      if (entry.target == target) found.push_back(entry);
     }
+  }
+  return found;
+}
+
+Loop find_loop(std::string_view wanted) {
+  std::string known;
+  for (const auto& [target, loop] : runnable()) {
+    if (wanted.empty() || name_of(target) == wanted) return loop;
+    known += (known.empty() ? "" : ", ") + std::string(name_of(target));
   }
   throw std::invalid_argument("fma_probe: target: expected one of " + known + ", found " +
                               std::string(wanted));
@@ -97,7 +107,7 @@ Loop find_loop(std::string_view wanted) {
 
 std::vector<std::string> probe_targets() {
   std::vector<std::string> names;
-  for (const SimdTarget target : simd_targets()) names.emplace_back(name_of(target));
+  for (const auto& [target, loop] : runnable()) names.emplace_back(name_of(target));
   return names;
 }
 

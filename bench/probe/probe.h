@@ -8,7 +8,7 @@
 
 namespace qkv::bench {
 
-// The names of simd_targets(): "avx512", "avx2", "sse4", "neon", "scalar"; best first.
+// Those of simd_targets() that there is a probe for: "avx512", "avx2", "sse4", "neon"; best first.
 std::vector<std::string> probe_targets();
 
 // f32 multiply-adds of a SIMD target ("": the best), 2 FLOPs each, in GFLOP/s of all threads
