@@ -12,3 +12,12 @@ from ._attention import attention
 from ._core import __version__, num_threads, set_num_threads
 
 __all__ = ["attention", "num_threads", "set_num_threads", "__version__"]
+
+
+# Not imported before they are asked for: qkv itself needs no framework.
+def __getattr__(name):
+    if name == "torch":
+        import importlib
+
+        return importlib.import_module("." + name, __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
