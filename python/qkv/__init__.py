@@ -16,7 +16,7 @@ __all__ = ["attention", "num_threads", "set_num_threads", "__version__"]
 
 # Not imported before they are asked for: qkv itself needs no framework.
 def __getattr__(name):
-    if name == "torch":
+    if name in ("torch", "transformers"):
         import importlib
 
         return importlib.import_module("." + name, __name__)

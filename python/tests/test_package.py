@@ -15,6 +15,7 @@ import qkv._core
     ("qkv", "numpy"),
     ("qkv._attention", "numpy"),
     ("qkv.torch", "torch"),
+    ("qkv.transformers", "transformers"),
 ])
 def test_examples_in_docstrings(module, needs):
     pytest.importorskip(needs)
