@@ -14,8 +14,8 @@
 
 #include "kernels/attention/fused.h"
 #include "kernels/attention/fused_workspace.h"
+#include "kernels/attention/scores-inl.h"
 #include "kernels/attention/tile-inl.h"
-#include "kernels/simd/exp-inl.h"
 #include "kernels/simd/matrix-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -249,40 +249,38 @@ class FusedRun {
     if (first >= last) return;
     const bool whole = prefix_ >= last || (seen.last_begin <= first && last <= seen.first_end);
 
+    const std::int64_t n = last - first;
+    const ScoreTile<Real> tile{w_.s, n, b.vectors};
     const bool data = p_.mask.has_value() || p_.bias.has_value();
     bool partly = !whole;
     if (data) {
-      read_addend(b, first, last);
-      if (!whole) hide(b, first, last, w_.addend);
+      const ScoreTile<Real> addend = read_addend(b, first, n);
+      if (!whole) hide(b, addend, first);
       bool any = false, all = true;
-      scan_addend(b, last - first, any, all);
+      addend.scan(any, all);
       if (!any) return;
       partly = !all;
     }
 
-    const std::int64_t n = last - first;
     std::int64_t stride = 0;
     const Real* k = keys(stride) + (first - key_begin_) * stride;
     HWY_ALIGN Real largest[kMaxVectors * N];
     scores(b, k, stride, n, w_.s, largest);
-    if (adjusts()) {
-      adjust(b, first, n);
-      if (!data && !whole) hide(b, first, last, w_.s);
-      maximum(b, n, largest);
-    } else if (!whole) {
-      hide(b, first, last, w_.s);
-      maximum(b, n, largest);
-    }
+    const bool changed = data || p_.softcap != 0 || p_.alibi.has_value();
+    if (changed) adjust(b, tile, first);
+    if (!whole && !data) hide(b, tile, first);
+    if (changed || !whole) tile.maximum(largest);
     if (partly) {
-      mark_seen(b, n);
+      tile.mark_seen(b.seen);
     } else {
-      for (std::int64_t i = 0; i < b.width(); i += N)
+      for (std::int64_t i = 0; i < b.width(); i += N) {
         hn::StoreU(hn::Set(d, Real{1}), d, b.seen + i);
+      }
     }
     raise_maximum(b, largest, with_output && !seen.untouched);
     // 0·NaN is NaN: where a hidden value may be no number, it is left out instead.
     const bool careful = with_output && partly && !values_finite();
-    exponentials(b, n, careful);
+    tile.exponentials(b.max, b.sum, careful);
     if (!with_output) return;
     const Real* v = values(stride) + (first - key_begin_) * stride;
     if (careful) {
@@ -292,10 +290,6 @@ class FusedRun {
       weigh(b, v, stride, n, seen.untouched);
     }
     seen.untouched = false;
-  }
-
-  bool adjusts() const {
-    return p_.softcap != 0 || p_.alibi.has_value() || p_.mask.has_value() || p_.bias.has_value();
   }
 
   // ---- S = Qᵀ·K
@@ -315,139 +309,45 @@ class FusedRun {
 
   // ---- what changes a score
 
-  void softcap(const Block& b, std::int64_t n, Real* s) const {
-    const V cap = hn::Set(d, static_cast<Real>(p_.softcap));
-    for (std::int64_t i = 0; i < n * b.width(); i += N) {
-      hn::StoreU(hn::Mul(cap, tanh(d, hn::Div(hn::LoadU(d, s + i), cap))), d, s + i);
+  // Everything after the product: softcap, ALiBi, bias and mask.
+  void adjust(const Block& b, const ScoreTile<Real>& tile, std::int64_t first) const {
+    if (p_.softcap != 0) tile.softcap(static_cast<Real>(p_.softcap));
+    if (p_.alibi.has_value()) {
+      tile.alibi(slope_, unit_.query_begin + b.row + seq_.offset - first);
     }
+    if (p_.mask.has_value() || p_.bias.has_value()) tile.add(w_.addend);
   }
 
-  // Everything after the product: softcap, addend (bias, mask), ALiBi, in this order.
-  void adjust(const Block& b, std::int64_t first, std::int64_t n) {
-    if (p_.softcap != 0) softcap(b, n, w_.s);
-    if (p_.alibi.has_value()) add_alibi(b, first, n);
-    if (p_.mask.has_value() || p_.bias.has_value()) {
-      const V hidden = hn::Set(d, -kInfinity);
-      for (std::int64_t i = 0; i < n * b.width(); i += N) {
-        const V addend = hn::LoadU(d, w_.addend + i);
-        const V sum = hn::Add(hn::LoadU(d, w_.s + i), addend);
-        hn::StoreU(hn::IfThenElse(hn::Eq(addend, hidden), hidden, sum), d, w_.s + i);
-      }
-    }
-  }
-
-  void add_alibi(const Block& b, std::int64_t first, std::int64_t n) {
-    const V slope = hn::Set(d, slope_);
-    for (int v = 0; v < b.vectors; ++v) {
-      HWY_ALIGN Real position[N];  // of each query, from the first key here
-      for (std::int64_t l = 0; l < N; ++l) {
-        position[l] =
-            static_cast<Real>(unit_.query_begin + b.row + v * N + l + seq_.offset - first);
-      }
-      const V from = hn::Load(d, position);
-      for (std::int64_t j = 0; j < n; ++j) {
-        Real* at = w_.s + (j * b.vectors + v) * N;
-        const V distance = hn::Abs(hn::Sub(from, hn::Set(d, static_cast<Real>(j))));
-        hn::StoreU(hn::NegMulAdd(slope, distance, hn::LoadU(d, at)), d, at);
-      }
-    }
+  void hide(const Block& b, const ScoreTile<Real>& tile, std::int64_t first) const {
+    tile.hide(first, w_.begin + b.row, w_.end + b.row, b.rows, prefix_);
   }
 
   // addend[j][query] = bias, -inf where the mask hides. Lanes past the last query: hidden.
-  void read_addend(const Block& b, std::int64_t first, std::int64_t last) {
-    const std::int64_t n = last - first, width = b.width();
-    const auto matrix = [&](const TensorView& view) {
+  ScoreTile<Real> read_addend(const Block& b, std::int64_t first, std::int64_t n) {
+    const std::int64_t width = b.width();
+    const auto read = [&](const TensorView& view, Real* to) {
       const std::int64_t offset = seq_.batch * view.stride(0) + unit_.head * view.stride(1) +
                                   (first_query() + b.row) * view.stride(2) +
                                   (seq_.key_begin + first) * view.stride(3);
-      return ForeignMatrix{static_cast<const std::byte*>(view.data()) + bytes(offset, view.dtype()),
-                           view.dtype(), view.stride(3), view.stride(2)};
+      const auto* data = static_cast<const std::byte*>(view.data()) + bytes(offset, view.dtype());
+      read_matrix<Real>({data, view.dtype(), view.stride(3), view.stride(2)}, n, b.rows, to, width,
+                        w_.stage);
+      for (std::int64_t j = 0; b.rows < width && j < n; ++j) {
+        for (std::int64_t c = b.rows; c < width; ++c) to[j * width + c] = -kInfinity;
+      }
     };
-    if (p_.bias.has_value()) {
-      read_matrix<Real>(matrix(p_.bias), n, b.rows, w_.addend, width, w_.stage);
+    const ScoreTile<Real> tile{w_.addend, n, b.vectors};
+    if (p_.bias.has_value()) read(p_.bias, w_.addend);
+    if (p_.mask.has_value() && p_.bias.has_value()) {
+      read(p_.mask, w_.hidden);
+      tile.hide_where_hidden(w_.hidden);
+    } else if (p_.mask.has_value()) {
+      read(p_.mask, w_.addend);
     }
-    if (p_.mask.has_value()) {
-      Real* into = p_.bias.has_value() ? w_.hidden : w_.addend;
-      read_matrix<Real>(matrix(p_.mask), n, b.rows, into, width, w_.stage);
-      if (p_.bias.has_value()) {
-        const V hidden = hn::Set(d, -kInfinity);
-        for (std::int64_t i = 0; i < n * width; i += N) {
-          const V mask = hn::LoadU(d, w_.hidden + i);
-          const V bias = hn::LoadU(d, w_.addend + i);
-          hn::StoreU(hn::IfThenElse(hn::Eq(mask, hidden), hidden, bias), d, w_.addend + i);
-        }
-      }
-    }
-    for (std::int64_t j = 0; b.rows < width && j < n; ++j) {
-      std::fill(w_.addend + j * width + b.rows, w_.addend + (j + 1) * width, -kInfinity);
-    }
-  }
-
-  // Whether any, and whether all entries of the addend are visible.
-  void scan_addend(const Block& b, std::int64_t n, bool& any, bool& all) const {
-    const V hidden = hn::Set(d, -kInfinity);
-    for (std::int64_t j = 0; j < n; ++j) {
-      for (int v = 0; v < b.vectors; ++v) {
-        const auto off = hn::Eq(hn::LoadU(d, w_.addend + (j * b.vectors + v) * N), hidden);
-        any = any || !hn::AllTrue(d, off);
-        all = all && hn::AllFalse(d, off);
-      }
-      if (any && !all) return;
-    }
-  }
-
-  // tile[j][query] = -inf where structure hides key first + j.
-  void hide(const Block& b, std::int64_t first, std::int64_t last, Real* tile) {
-    const std::int64_t n = last - first;
-    const V hidden = hn::Set(d, -kInfinity);
-    const V prefix = hn::Set(d, static_cast<Real>(std::clamp<std::int64_t>(prefix_ - first, 0, n)));
-    for (int v = 0; v < b.vectors; ++v) {
-      HWY_ALIGN Real begin[N], end[N];
-      for (std::int64_t l = 0; l < N; ++l) {
-        // Lanes past the last query do as it does.
-        const std::int64_t i = std::min(b.row + v * N + l, b.row + b.rows - 1);
-        begin[l] = static_cast<Real>(std::clamp<std::int64_t>(w_.begin[i] - first, 0, n));
-        end[l] = static_cast<Real>(std::clamp<std::int64_t>(w_.end[i] - first, 0, n));
-      }
-      const V from = hn::Load(d, begin), to = hn::Load(d, end);
-      for (std::int64_t j = 0; j < n; ++j) {
-        Real* at = tile + (j * b.vectors + v) * N;
-        const V key = hn::Set(d, static_cast<Real>(j));
-        const auto band = hn::And(hn::Ge(key, from), hn::Lt(key, to));
-        const auto visible = hn::Or(band, hn::Lt(key, prefix));
-        hn::StoreU(hn::IfThenElse(visible, hn::LoadU(d, at), hidden), d, at);
-      }
-    }
-  }
-
-  void maximum(const Block& b, std::int64_t n, Real* largest) const {
-    for (int v = 0; v < b.vectors; ++v) {
-      V top = hn::Set(d, -kInfinity);
-      for (std::int64_t j = 0; j < n; ++j) {
-        top = hn::Max(top, hn::LoadU(d, w_.s + (j * b.vectors + v) * N));
-      }
-      hn::StoreU(top, d, largest + v * N);
-    }
-  }
-
-  // A query has seen a key, whatever its score.
-  void mark_seen(const Block& b, std::int64_t n) const {
-    const V hidden = hn::Set(d, -kInfinity);
-    for (int v = 0; v < b.vectors; ++v) {
-      V seen = hn::LoadU(d, b.seen + v * N);
-      for (std::int64_t j = 0; j < n; ++j) {
-        const auto off = hn::Eq(hn::LoadU(d, w_.s + (j * b.vectors + v) * N), hidden);
-        seen = hn::IfThenElse(off, seen, hn::Set(d, Real{1}));
-      }
-      hn::StoreU(seen, d, b.seen + v * N);
-    }
+    return tile;
   }
 
   // ---- softmax
-
-  static V exp_of(V x) {
-    return exp2_or_zero(d, hn::Mul(x, hn::Set(d, static_cast<Real>(1.44269504088896340735992))));
-  }
 
   void raise_maximum(const Block& b, const Real* largest, bool with_output) const {
     for (int v = 0; v < b.vectors; ++v) {
@@ -457,40 +357,14 @@ class FusedRun {
       const V now = hn::IfThenElse(grows, top, old);
       hn::StoreU(now, d, b.max + v * N);
       // exp(0) need not be 1 to the last bit: lanes that stay are left alone.
-      const V factor = hn::IfThenElse(grows, exp_of(hn::Sub(old, now)), hn::Set(d, Real{1}));
+      const V factor =
+          hn::IfThenElse(grows, ScoreTile<Real>::exp(hn::Sub(old, now)), hn::Set(d, Real{1}));
       hn::StoreU(hn::Mul(hn::LoadU(d, b.sum + v * N), factor), d, b.sum + v * N);
       if (!with_output) continue;
       for (std::int64_t c = 0; c < p_.Dv; ++c) {
         Real* at = b.ot + (c * b.vectors + v) * N;
         hn::StoreU(hn::Mul(hn::LoadU(d, at), factor), d, at);
       }
-    }
-  }
-
-  // s = exp(s - max), added up. `mark`: hidden entries become -0, which no exponential is.
-  HWY_NOINLINE void exponentials(const Block& b, std::int64_t n, bool mark) const {
-    const std::int64_t width = b.width();
-    for (int v = 0; v < b.vectors; ++v) {
-      const V max = hn::LoadU(d, b.max + v * N);
-      V sum = hn::Zero(d);
-      Real* at = w_.s + v * N;
-      if (mark) {
-        const V hidden = hn::Set(d, -kInfinity), minus_zero = hn::Set(d, Real{-0.0});
-        for (std::int64_t j = 0; j < n; ++j, at += width) {
-          const V s = hn::LoadU(d, at);
-          const V e = exp_of(hn::Sub(s, max));
-          sum = hn::Add(sum, e);
-          hn::StoreU(hn::IfThenElse(hn::Eq(s, hidden), minus_zero, e), d, at);
-        }
-      } else {
-        HWY_UNROLL(4)
-        for (std::int64_t j = 0; j < n; ++j, at += width) {
-          const V e = exp_of(hn::Sub(hn::LoadU(d, at), max));
-          sum = hn::Add(sum, e);
-          hn::StoreU(e, d, at);
-        }
-      }
-      hn::StoreU(hn::Add(hn::LoadU(d, b.sum + v * N), sum), d, b.sum + v * N);
     }
   }
 
@@ -616,44 +490,31 @@ class FusedRun {
     HWY_ALIGN Real largest[kMaxVectors * N];
     const Real* k = keys(stride);
     scores(b, k, stride, n, w_.s, largest);
-    write_tile(b, n, stages.scores);
+    const ScoreTile<Real> tile{w_.s, n, b.vectors};
+    write_tile(b, tile, stages.scores);
     if (stages.softcapped.data != nullptr) {
-      // A stage of its own only if it is asked for: adjust() starts from the product.
-      Real* capped = w_.hidden;
-      std::copy(w_.s, w_.s + n * b.width(), capped);
-      if (p_.softcap != 0) softcap(b, n, capped);
-      std::swap(w_.s, w_.hidden);
-      write_tile(b, n, stages.softcapped);
-      std::swap(w_.s, w_.hidden);
+      // In another tile: what follows starts from the product.
+      const ScoreTile<Real> capped{w_.hidden, n, b.vectors};
+      std::copy(tile.s, tile.s + tile.size(), capped.s);
+      if (p_.softcap != 0) capped.softcap(static_cast<Real>(p_.softcap));
+      write_tile(b, capped, stages.softcapped);
     }
     if (stages.masked.data == nullptr && stages.weights.data == nullptr) return;
-    if (p_.mask.has_value() || p_.bias.has_value()) read_addend(b, key_begin_, key_end_);
-    adjust(b, key_begin_, n);
-    hide(b, key_begin_, key_end_, w_.s);
-    write_tile(b, n, stages.masked);
+    if (p_.mask.has_value() || p_.bias.has_value()) read_addend(b, key_begin_, n);
+    adjust(b, tile, key_begin_);
+    hide(b, tile, key_begin_);
+    write_tile(b, tile, stages.masked);
     if (stages.weights.data == nullptr) return;
-    for (int v = 0; v < b.vectors; ++v) {
-      const V max = hn::LoadU(d, b.max + v * N);
-      const V inverse = hn::Div(hn::Set(d, Real{1}), hn::LoadU(d, b.sum + v * N));
-      const auto seen = hn::Ne(hn::LoadU(d, b.seen + v * N), hn::Zero(d));
-      for (std::int64_t j = 0; j < n; ++j) {
-        Real* at = w_.s + (j * b.vectors + v) * N;
-        const V s = hn::LoadU(d, at);
-        const V weight = hn::Mul(exp_of(hn::Sub(s, max)), inverse);
-        // Hidden is 0, also in a row of NaN.
-        const auto shown = hn::And(seen, hn::Ne(s, hn::Set(d, -kInfinity)));
-        hn::StoreU(hn::IfThenElseZero(shown, weight), d, at);
-      }
-    }
-    write_tile(b, n, stages.weights);
+    tile.weights(b.max, b.sum, b.seen);
+    write_tile(b, tile, stages.weights);
   }
 
-  // s[j][query] to stage[query][key], for the keys of this block.
-  void write_tile(const Block& b, std::int64_t n, const Rows& stage) {
+  // tile[j][query] to stage[query][key], for the keys of this block.
+  void write_tile(const Block& b, const ScoreTile<Real>& tile, const Rows& stage) {
     if (stage.data == nullptr) return;
     const std::int64_t offset =
         b.row * stage.query_stride + (seq_.key_begin + key_begin_) * stage.key_stride;
-    write_matrix(w_.s, b.width(), n, b.rows,
+    write_matrix(tile.s, b.width(), tile.keys, b.rows,
                  {stage.data + bytes(offset, stage.dtype), stage.dtype, stage.key_stride,
                   stage.query_stride},
                  w_.stage);

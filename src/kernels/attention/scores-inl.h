@@ -1,0 +1,186 @@
+// What happens to a tile of scores between the two products. Included once for each target.
+
+#if defined(QKV_KERNELS_ATTENTION_SCORES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QKV_KERNELS_ATTENTION_SCORES_INL_H_
+#undef QKV_KERNELS_ATTENTION_SCORES_INL_H_
+#else
+#define QKV_KERNELS_ATTENTION_SCORES_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/simd/exp-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qkv::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Scores of some keys and some vectors of queries, s[key][query]. Hidden entries are -inf. What
+// belongs to a query comes as an array, a number a lane.
+template <typename Real>
+struct ScoreTile {
+  using D = hn::ScalableTag<Real>;
+  using V = hn::Vec<D>;
+  static constexpr D d{};
+  static constexpr std::int64_t N = hn::MaxLanes(D());
+  static constexpr Real kInfinity = std::numeric_limits<Real>::infinity();
+
+  Real* s;
+  std::int64_t keys;
+  int vectors;
+
+  std::int64_t size() const { return keys * vectors * N; }
+  Real* at(std::int64_t key, int v) const { return s + (key * vectors + v) * N; }
+  static V minus_infinity() { return hn::Set(d, -kInfinity); }
+
+  static V exp(V x) {
+    return exp2_or_zero(d, hn::Mul(x, hn::Set(d, static_cast<Real>(1.44269504088896340735992))));
+  }
+
+  // s = cap·tanh(s / cap)
+  void softcap(Real limit) const {
+    const V cap = hn::Set(d, limit);
+    for (std::int64_t i = 0; i < size(); i += N) {
+      hn::StoreU(hn::Mul(cap, tanh(d, hn::Div(hn::LoadU(d, s + i), cap))), d, s + i);
+    }
+  }
+
+  // s = s + addend. Where the addend is -inf the entry is hidden, whatever it was.
+  void add(const Real* addend) const {
+    for (std::int64_t i = 0; i < size(); i += N) {
+      const V a = hn::LoadU(d, addend + i);
+      const V sum = hn::Add(hn::LoadU(d, s + i), a);
+      hn::StoreU(hn::IfThenElse(hn::Eq(a, minus_infinity()), minus_infinity(), sum), d, s + i);
+    }
+  }
+
+  // Entries become hidden where those of another tile are.
+  void hide_where_hidden(const Real* other) const {
+    for (std::int64_t i = 0; i < size(); i += N) {
+      const auto hidden = hn::Eq(hn::LoadU(d, other + i), minus_infinity());
+      hn::StoreU(hn::IfThenElse(hidden, minus_infinity(), hn::LoadU(d, s + i)), d, s + i);
+    }
+  }
+
+  // s = s - slope·|position of the query - key|, both counted from the first key.
+  void alibi(Real slope_of_head, std::int64_t first_position) const {
+    const V slope = hn::Set(d, slope_of_head);
+    for (int v = 0; v < vectors; ++v) {
+      HWY_ALIGN Real position[N];
+      for (std::int64_t l = 0; l < N; ++l) {
+        position[l] = static_cast<Real>(first_position + v * N + l);
+      }
+      const V from = hn::Load(d, position);
+      for (std::int64_t j = 0; j < keys; ++j) {
+        const V distance = hn::Abs(hn::Sub(from, hn::Set(d, static_cast<Real>(j))));
+        hn::StoreU(hn::NegMulAdd(slope, distance, hn::LoadU(d, at(j, v))), d, at(j, v));
+      }
+    }
+  }
+
+  // Hides what is neither in [begin, end) of its query nor before the prefix. Counted from `first`,
+  // the tile's first key. Lanes past the last of `queries` do as that one does.
+  void hide(std::int64_t first, const std::int64_t* begin, const std::int64_t* end,
+            std::int64_t queries, std::int64_t prefix) const {
+    const auto relative = [&](std::int64_t key) {
+      return static_cast<Real>(std::clamp<std::int64_t>(key - first, 0, keys));
+    };
+    const V prefix_end = hn::Set(d, relative(prefix));
+    for (int v = 0; v < vectors; ++v) {
+      HWY_ALIGN Real begins[N], ends[N];
+      for (std::int64_t l = 0; l < N; ++l) {
+        const std::int64_t i = std::min(v * N + l, queries - 1);
+        begins[l] = relative(begin[i]);
+        ends[l] = relative(end[i]);
+      }
+      const V from = hn::Load(d, begins), to = hn::Load(d, ends);
+      for (std::int64_t j = 0; j < keys; ++j) {
+        const V key = hn::Set(d, static_cast<Real>(j));
+        const auto band = hn::And(hn::Ge(key, from), hn::Lt(key, to));
+        const auto visible = hn::Or(band, hn::Lt(key, prefix_end));
+        hn::StoreU(hn::IfThenElse(visible, hn::LoadU(d, at(j, v)), minus_infinity()), d, at(j, v));
+      }
+    }
+  }
+
+  // Whether any, and whether all entries are visible.
+  void scan(bool& any, bool& all) const {
+    any = false;
+    all = true;
+    for (std::int64_t i = 0; i < size() && !(any && !all); i += N) {
+      const auto hidden = hn::Eq(hn::LoadU(d, s + i), minus_infinity());
+      any = any || !hn::AllTrue(d, hidden);
+      all = all && hn::AllFalse(d, hidden);
+    }
+  }
+
+  void maximum(Real* largest) const {
+    for (int v = 0; v < vectors; ++v) {
+      V top = minus_infinity();
+      for (std::int64_t j = 0; j < keys; ++j) top = hn::Max(top, hn::LoadU(d, at(j, v)));
+      hn::StoreU(top, d, largest + v * N);
+    }
+  }
+
+  // seen = 1 for queries that see a key here.
+  void mark_seen(Real* seen) const {
+    for (int v = 0; v < vectors; ++v) {
+      V mark = hn::LoadU(d, seen + v * N);
+      for (std::int64_t j = 0; j < keys; ++j) {
+        const auto hidden = hn::Eq(hn::LoadU(d, at(j, v)), minus_infinity());
+        mark = hn::IfThenElse(hidden, mark, hn::Set(d, Real{1}));
+      }
+      hn::StoreU(mark, d, seen + v * N);
+    }
+  }
+
+  // s = exp(s - max), and sum += their sum. `mark`: hidden entries become -0, which no exponential
+  // is.
+  HWY_NOINLINE void exponentials(const Real* max_of, Real* sum_of, bool mark) const {
+    for (int v = 0; v < vectors; ++v) {
+      const V max = hn::LoadU(d, max_of + v * N);
+      const std::int64_t width = vectors * N;
+      V sum = hn::Zero(d);
+      Real* at = s + v * N;
+      if (mark) {
+        for (std::int64_t j = 0; j < keys; ++j, at += width) {
+          const V x = hn::LoadU(d, at);
+          const V e = exp(hn::Sub(x, max));
+          sum = hn::Add(sum, e);
+          const V minus_zero = hn::Set(d, Real{-0.0});
+          hn::StoreU(hn::IfThenElse(hn::Eq(x, minus_infinity()), minus_zero, e), d, at);
+        }
+      } else {
+        HWY_UNROLL(4)
+        for (std::int64_t j = 0; j < keys; ++j, at += width) {
+          const V e = exp(hn::Sub(hn::LoadU(d, at), max));
+          sum = hn::Add(sum, e);
+          hn::StoreU(e, d, at);
+        }
+      }
+      hn::StoreU(hn::Add(hn::LoadU(d, sum_of + v * N), sum), d, sum_of + v * N);
+    }
+  }
+
+  // s = exp(s - max) / sum; 0 where hidden, also in a query of NaN.
+  void weights(const Real* max_of, const Real* sum_of, const Real* seen_of) const {
+    for (int v = 0; v < vectors; ++v) {
+      const V max = hn::LoadU(d, max_of + v * N);
+      const V inverse = hn::Div(hn::Set(d, Real{1}), hn::LoadU(d, sum_of + v * N));
+      const auto seen = hn::Ne(hn::LoadU(d, seen_of + v * N), hn::Zero(d));
+      for (std::int64_t j = 0; j < keys; ++j) {
+        const V x = hn::LoadU(d, at(j, v));
+        const V weight = hn::Mul(exp(hn::Sub(x, max)), inverse);
+        const auto shown = hn::And(seen, hn::Ne(x, minus_infinity()));
+        hn::StoreU(hn::IfThenElseZero(shown, weight), d, at(j, v));
+      }
+    }
+  }
+};
+
+}  // namespace qkv::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
