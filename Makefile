@@ -39,6 +39,7 @@ test:
 	@$(CONFIGURE) $(PYTHON)
 	@cmake --build --preset $(PRESET) --target all qkv_tests
 	@ctest --preset $(PRESET) -j $(shell nproc) $(CTEST_ARGS)
+	@sed -n 's/^\[  SKIPPED \] \(.*\) (.*ms)$$/skipped: \1/p' $(TREE)/Testing/Temporary/LastTest.log
 	@if grep -qs QKV_BUILD_PYTHON:BOOL=ON $(TREE)/CMakeCache.txt; then .venv/bin/python -m pytest; fi
 
 bench:

@@ -24,18 +24,34 @@ endif()
 
 list(APPEND test_sources ${cross_cutting_tests} ${cli_tests})
 if(QKV_TESTS_MATCHING)
+  # The test files that match, and of what tests share (tests/<name>.cc) what these include.
+  set(shared_sources ${test_sources})
+  list(FILTER shared_sources EXCLUDE REGEX "_test\\.cc$")
+  list(REMOVE_ITEM test_sources ${shared_sources})
+  set(kept "")
+  set(includes "")
   foreach(source IN LISTS test_sources)
     file(STRINGS "${source}" lines REGEX "${QKV_TESTS_MATCHING}")
-    if(source MATCHES "_test\\.cc$" AND NOT lines)
-      list(REMOVE_ITEM test_sources "${source}")
+    if(lines)
+      file(STRINGS "${source}" lines REGEX "^#include \"tests/")
+      list(APPEND kept "${source}")
+      list(APPEND includes ${lines})
     endif()
   endforeach()
+  foreach(source IN LISTS shared_sources)
+    cmake_path(GET source STEM name)
+    if(includes MATCHES "tests/${name}\\.h")
+      list(APPEND kept "${source}")
+    endif()
+  endforeach()
+  set(test_sources ${kept})
 endif()
 
 add_executable(qkv_tests ${test_sources})
 if(QKV_PCH)
   target_precompile_headers(qkv_tests PRIVATE
-    <algorithm> <cmath> <map> <memory> <string> <vector> <fmt/format.h> <gmock/gmock.h> <gtest/gtest.h>)
+    <algorithm> <cmath> <map> <memory> <string> <vector> <fmt/format.h> <gmock/gmock.h> <gtest/gtest.h>
+    <nlohmann/json.hpp>)
 endif()
 set_target_properties(qkv_tests PROPERTIES CXX_EXTENSIONS OFF)
 target_include_directories(qkv_tests PRIVATE .)
@@ -46,11 +62,23 @@ if(QKV_BUILD_CLI)
   target_link_libraries(qkv_tests PRIVATE qkv_cli_headers)
 endif()
 target_compile_definitions(qkv_tests PRIVATE
+  QKV_RANDOM_CASES=${QKV_RANDOM_CASES}
   QKV_SOURCE_DIR="${CMAKE_CURRENT_SOURCE_DIR}"
   QKV_CMAKE_VERSION="${PROJECT_VERSION}")
-# PRE_TEST: list the tests when ctest starts, not while linking (a crash at start-up, or an emulator
-# that is not there, then fails a test and not the build). A GTEST_SKIP shows as ***Skipped.
-gtest_discover_tests(qkv_tests DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
+if(QKV_TEST_SHARDS)
+  # A start under a sanitizer or an emulator costs more than most tests. `make test` lists what they skip.
+  math(EXPR last_shard "${QKV_TEST_SHARDS} - 1")
+  foreach(shard RANGE ${last_shard})
+    add_test(NAME tests.${shard} COMMAND qkv_tests)
+    set_tests_properties(tests.${shard} PROPERTIES
+      TIMEOUT 1200
+      ENVIRONMENT "GTEST_TOTAL_SHARDS=${QKV_TEST_SHARDS};GTEST_SHARD_INDEX=${shard}")
+  endforeach()
+else()
+  # PRE_TEST: list the tests when ctest starts, not while linking (a crash at start-up then fails a test
+  # and not the build). A GTEST_SKIP shows as ***Skipped.
+  gtest_discover_tests(qkv_tests DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
+endif()
 
 # The check of layers alone, for `make lint`, which should not have to build the rest.
 add_executable(qkv_layering EXCLUDE_FROM_ALL tests/layering_test.cc)
@@ -59,17 +87,19 @@ target_compile_features(qkv_layering PRIVATE cxx_std_20)
 target_compile_definitions(qkv_layering PRIVATE QKV_SOURCE_DIR="${CMAKE_CURRENT_SOURCE_DIR}")
 target_link_libraries(qkv_layering PRIVATE qkv_test_options qkv_warnings GTest::gmock_main)
 
-# Each public header compiles alone, with nothing but include/ in sight.
-file(GLOB public_headers CONFIGURE_DEPENDS RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}/include" include/qkv/*.h)
-set(header_checks "")
-foreach(header IN LISTS public_headers)
-  set(check "${CMAKE_CURRENT_BINARY_DIR}/header-checks/${header}.cc")
-  file(CONFIGURE OUTPUT "${check}" CONTENT "#include \"${header}\"\n#include \"${header}\"\n")
-  list(APPEND header_checks "${check}")
-endforeach()
-add_library(qkv_header_checks OBJECT ${header_checks})
-set_target_properties(qkv_header_checks PROPERTIES CXX_EXTENSIONS OFF)
-target_link_libraries(qkv_header_checks PRIVATE qkv::qkv qkv_warnings)
+# Each public header compiles alone, with nothing but include/ in sight: once, for users.
+if(NOT QKV_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
+  file(GLOB public_headers CONFIGURE_DEPENDS RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}/include" include/qkv/*.h)
+  set(header_checks "")
+  foreach(header IN LISTS public_headers)
+    set(check "${CMAKE_CURRENT_BINARY_DIR}/header-checks/${header}.cc")
+    file(CONFIGURE OUTPUT "${check}" CONTENT "#include \"${header}\"\n#include \"${header}\"\n")
+    list(APPEND header_checks "${check}")
+  endforeach()
+  add_library(qkv_header_checks OBJECT ${header_checks})
+  set_target_properties(qkv_header_checks PROPERTIES CXX_EXTENSIONS OFF)
+  target_link_libraries(qkv_header_checks PRIVATE qkv::qkv qkv_warnings)
+endif()
 
 # The program as a shell sees it. (Emulated, it would have the emulator's signals.)
 if(QKV_BUILD_CLI AND NOT CMAKE_CROSSCOMPILING)

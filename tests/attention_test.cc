@@ -71,7 +71,7 @@ void expect_near(const std::string& what, const Tensor& found, const std::vector
 
 class AttentionCases : public ::testing::TestWithParam<Engine> {
  protected:
-  static constexpr int kSeeds = 160;
+  static constexpr int kSeeds = QKV_RANDOM_CASES;
   template <typename Fn>
   void for_each_case(Fn&& fn) {
     for (int n = 0; n < kSeeds; ++n) {

@@ -32,7 +32,7 @@ std::string json_string(std::string_view text) {
     const std::size_t length = utf8_sequence(text);
     if (length == 0) {
       out += "\ufffd";
-    } else if (c == '"' || c == '\\' || (c >= 0 && c < 0x20)) {
+    } else if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20) {
       out += escaped(c);
     } else {
       out += text.substr(0, length);
