@@ -85,7 +85,7 @@ class AttentionCases : public ::testing::TestWithParam<Engine> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(, AttentionCases, ::testing::ValuesIn(engines()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& each) { return each.param.name; });
 
 TEST_P(AttentionCases, MatchesTheOracleInEveryStage) {
   for_each_case([](const AttentionCase& c) {
