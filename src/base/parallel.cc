@@ -28,6 +28,9 @@ std::atomic<int> chosen_threads{0};  // 0: the default
 // True while this thread works inside a parallel_for: a nested one runs serially.
 thread_local bool inside_parallel = false;
 
+// What this thread's calls have to ask between items, if anything.
+thread_local const InterruptCheck* interrupt_check = nullptr;
+
 // A forked child has none of its parent's threads, and OpenMP's runtime does not know: it would
 // wait for them for ever.
 std::atomic<bool> forked_child{false};
@@ -69,8 +72,10 @@ class Queue {
 
   void work(int worker) noexcept {
     const bool was_inside = std::exchange(inside_parallel, true);
+    const InterruptCheck* check = interrupt_check;  // another worker's thread has none
     try {
       for (;;) {
+        if (check != nullptr) (*check)();
         const std::int64_t item = next_.fetch_add(1, std::memory_order_relaxed);
         if (item >= count_) break;
         fn_(item, worker);
@@ -96,6 +101,11 @@ class Queue {
 };
 
 }  // namespace
+
+InterruptCheck::InterruptCheck(void (*check)(void*), void* argument) noexcept
+    : check_(check), argument_(argument), outer_(std::exchange(interrupt_check, this)) {}
+
+InterruptCheck::~InterruptCheck() { interrupt_check = outer_; }
 
 int num_threads() noexcept {
   const int chosen = chosen_threads.load(std::memory_order_relaxed);

@@ -28,6 +28,23 @@ class ItemFunction {
   void (*call_)(void*, std::int64_t, int);
 };
 
+// While one lives, parallel_for asks `check` between the items of the thread that made it and calls
+// parallel_for: it may throw, as fn may. For a binding that has to look at signals. They nest.
+class InterruptCheck {
+ public:
+  InterruptCheck(void (*check)(void*), void* argument) noexcept;
+  ~InterruptCheck();
+  InterruptCheck(const InterruptCheck&) = delete;
+  InterruptCheck& operator=(const InterruptCheck&) = delete;
+
+  void operator()() const { check_(argument_); }
+
+ private:
+  void (*check_)(void*);
+  void* argument_;
+  const InterruptCheck* outer_;
+};
+
 // Calls fn(item, worker) once for every item in [0, count), on up to `threads` threads
 // (0: num_threads()). `worker` is in [0, worker_count(count, threads)), and no two calls with the
 // same worker overlap. Items are handed out one by one, so uneven ones balance; which worker gets

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -62,6 +63,36 @@ TEST(Threads, ExceptionsReachTheCaller) {
                               }),
                  std::runtime_error);
     EXPECT_EQ(worker_count(100, 4), 4);  // not left inside
+  }
+}
+
+TEST(Threads, AnInterruptCheckIsAskedAndMayEndTheWork) {
+  struct Count {
+    int asked = 0, most = 1 << 30;
+    static void check(void* self) {
+      auto& count = *static_cast<Count*>(self);
+      if (++count.asked > count.most) throw std::runtime_error("interrupted");
+    }
+  };
+  for (int threads : {1, 4}) {
+    std::atomic<int> done{0};
+    const auto slow = [&](std::int64_t, int) {
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+      ++done;
+    };
+    Count outer, inner;
+    const InterruptCheck asks_outer(&Count::check, &outer);
+    {
+      const InterruptCheck asks_inner(&Count::check, &inner);
+      parallel_for(20, threads, slow);
+      EXPECT_GT(inner.asked, 0);
+      EXPECT_EQ(outer.asked, 0);
+    }
+    outer.most = 2;
+    done = 0;
+    EXPECT_THROW(parallel_for(1000, threads, slow), std::runtime_error);
+    EXPECT_LT(done, 1000);
+    EXPECT_EQ(outer.asked, 3);
   }
 }
 
