@@ -9,9 +9,29 @@ True
 """
 
 from ._attention import attention
-from ._core import __version__, num_threads, set_num_threads
+from ._blocks import C2PSA, DetectorAttention, GPTAttention, PSABlock, TransformerAttention, ViTAttention
+from ._core import __version__
+from ._onnx import OnnxAttentionOutputs, onnx_attention
+from ._plan import Plan, info, plan
+from ._threads import num_threads, set_num_threads
 
-__all__ = ["attention", "num_threads", "set_num_threads", "__version__"]
+__all__ = [
+    "C2PSA",
+    "DetectorAttention",
+    "GPTAttention",
+    "OnnxAttentionOutputs",
+    "PSABlock",
+    "Plan",
+    "TransformerAttention",
+    "ViTAttention",
+    "__version__",
+    "attention",
+    "info",
+    "num_threads",
+    "onnx_attention",
+    "plan",
+    "set_num_threads",
+]
 
 
 # Not imported before they are asked for: qkv itself needs no framework.

@@ -9,6 +9,8 @@
 #include "arguments.h"
 #include "array.h"
 #include "bindings.h"
+#include "interrupt.h"
+#include "options.h"
 #include "refuse.h"
 
 namespace nb = nanobind;
@@ -46,20 +48,6 @@ TensorView read_tensor(std::string_view name, nb::handle array, Layout layout, I
   return reorder(input.view, layout);
 }
 
-// The engine's words for its C++ arguments, in Python's.
-std::string python_name(const std::string& subject) {
-  const std::pair<std::string_view, std::string_view> names[] = {
-      {"offsets", "offset"},        {"rows", "return_weights"},    {"weights", "return_weights"},
-      {"window.left", "window[0]"}, {"window.right", "window[1]"}, {"lse", "return_lse"}};
-  for (const auto& [cpp, python] : names) {
-    const bool starts = subject.starts_with(cpp);
-    if (starts && (subject.size() == cpp.size() || subject[cpp.size()] == '[')) {
-      return std::string(python) + subject.substr(cpp.size());
-    }
-  }
-  return subject;
-}
-
 [[noreturn]] void rethrow(const Error& error, Layout layout) {
   std::string found = error.found();
   const std::string& subject = error.subject();
@@ -75,40 +63,14 @@ std::string python_name(const std::string& subject) {
 class Call {
  public:
   // Reads the tensors and makes the outputs that were not given.
-  Call(nb::handle query, nb::handle key, nb::handle value, Layout layout)
+  Call(nb::handle query, nb::handle key, nb::handle value, const OptionHandles& options,
+       Layout layout)
       : framework_(framework_of(query)),
         layout_(layout),
         query_(read_tensor("query", query, layout, tensors_[0])),
         key_(read_tensor("key", key, layout, tensors_[1])),
-        value_(read_tensor("value", value, layout, tensors_[2])) {}
-
-  void read_visibility(nb::handle mask, nb::handle bias, nb::handle causal, nb::handle offset,
-                       nb::handle window, nb::handle prefix, nb::handle key_lengths) {
-    options_.mask = keep(0, read_array("mask", mask));
-    options_.bias = keep(1, read_array("bias", bias));
-    options_.causal = read_causal(causal);
-    options_.window = read_window(window);
-    options_.prefix = keep(2, read_integers("prefix", prefix));
-    options_.key_lengths = keep(3, read_integers("key_lengths", key_lengths));
-    if (offset.is_none()) return;
-    if (is_scalar(offset)) {
-      options_.offset = read_integer("offset", offset);
-    } else {
-      options_.offsets = keep(4, read_integers("offset", offset));
-    }
-  }
-
-  void read_scores(nb::handle scale, nb::handle softcap, nb::handle alibi, nb::handle sinks) {
-    options_.scale = read_number("scale", scale);
-    options_.softcap = read_number("softcap", softcap);
-    options_.alibi = keep(5, read_numbers("alibi", alibi));
-    options_.sinks = keep(6, read_numbers("sinks", sinks));
-  }
-
-  void read_packing(nb::handle query_starts, nb::handle key_starts) {
-    options_.query_starts = keep(7, read_integers("query_starts", query_starts));
-    options_.key_starts = keep(8, read_integers("key_starts", key_starts));
-  }
+        value_(read_tensor("value", value, layout, tensors_[2])),
+        arguments_(options) {}
 
   void prepare_outputs(nb::handle out, nb::handle return_weights, nb::handle return_lse) {
     const std::int64_t B = query_.dim(0), Hq = query_.dim(1), Tq = query_.dim(2), Tk = key_.dim(2);
@@ -117,7 +79,8 @@ class Call {
     if (!return_weights.is_none() && !return_weights.is(Py_False)) {
       Dims shape{B, Hq, Tq, Tk};
       if (!return_weights.is(Py_True)) {
-        stages_.rows = keep(9, read_rows("return_weights", return_weights));
+        rows_ = read_rows("return_weights", return_weights);
+        stages_.rows = rows_.view;
         shape = {stages_.rows.rank() > 0 ? stages_.rows.dim(0) : 0, Tk};
       }
       weights_ = Output(framework_, dtype, shape);
@@ -142,9 +105,10 @@ class Call {
   }
 
   void run(int threads) {
-    options_.threads = threads;
+    arguments_.options.threads = threads;
     const nb::gil_scoped_release unlocked;
-    attention_forward(query_, key_, value_, out_view_, options_, stages_);
+    const SignalWatch watch;
+    attention_forward(query_, key_, value_, out_view_, arguments_.options, stages_);
   }
 
   // out, (out, weights), (out, lse) or (out, weights, lse).
@@ -158,16 +122,11 @@ class Call {
   }
 
  private:
-  TensorView keep(int place, Input&& input) {
-    kept_[place] = std::move(input);
-    return kept_[place].view;
-  }
-
-  Input tensors_[3], kept_[10];
+  Input tensors_[3], rows_;
   Framework framework_;
   Layout layout_;
   TensorView query_, key_, value_;
-  AttentionOptions options_;
+  OptionArguments arguments_;
   AttentionStages stages_;
   Output out_, weights_, lse_;
   nb::object given_out_;
@@ -184,10 +143,10 @@ nb::object attention(nb::handle query, nb::handle key, nb::handle value, nb::han
   Layout order = Layout::bhtd;
   try {
     order = static_cast<Layout>(read_word("layout", layout, {"bhtd", "bthd", "bhdt"}));
-    Call call(query, key, value, order);
-    call.read_visibility(mask, bias, causal, offset, window, prefix, key_lengths);
-    call.read_scores(scale, softcap, alibi, sinks);
-    call.read_packing(query_starts, key_starts);
+    const OptionHandles options{mask,         bias,       causal,  offset, window,
+                                prefix,       scale,      softcap, alibi,  key_lengths,
+                                query_starts, key_starts, sinks};
+    Call call(query, key, value, options, order);
     call.prepare_outputs(out, return_weights, return_lse);
     call.run(read_threads(threads));
     return call.results();

@@ -7,6 +7,9 @@
 namespace qkv::python {
 
 void bind_attention(nanobind::module_& module);
+void bind_onnx(nanobind::module_& module);
+void bind_plan(nanobind::module_& module);
+void bind_blocks(nanobind::module_& module);
 void bind_probes(nanobind::module_& module);
 
 }  // namespace qkv::python

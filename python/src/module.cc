@@ -39,5 +39,8 @@ NB_MODULE(_core, module) {
   module.def("set_num_threads", &set_threads, nb::arg("threads").none());
   module.def("cpu_model", [] { return qkv::cpu_info().model; });
   qkv::python::bind_attention(module);
+  qkv::python::bind_onnx(module);
+  qkv::python::bind_plan(module);
+  qkv::python::bind_blocks(module);
   qkv::python::bind_probes(module);
 }

@@ -14,6 +14,10 @@ import qkv._core
 @pytest.mark.parametrize("module, needs", [
     ("qkv", "numpy"),
     ("qkv._attention", "numpy"),
+    ("qkv._blocks", "numpy"),
+    ("qkv._onnx", "numpy"),
+    ("qkv._plan", "numpy"),
+    ("qkv._threads", "numpy"),
     ("qkv.torch", "torch"),
     ("qkv.transformers", "transformers"),
 ])
@@ -35,3 +39,23 @@ def test_probes_measure_something():
     with pytest.raises(ValueError, match="target: expected one of .*, found mmx"):
         qkv._core.fma_probe(1, "mmx")
     assert qkv._core.bandwidth_probe(2) > 0.01
+
+
+def test_every_public_function_has_an_example():
+    for name in qkv.__all__:
+        thing = getattr(qkv, name)
+        if callable(thing) and name not in ("OnnxAttentionOutputs", "Plan"):
+            assert ">>>" in (thing.__doc__ or ""), name
+
+
+def test_info():
+    info = qkv.info()
+    assert set(info) == {"version", "cpu", "targets", "threads", "threading", "projection", "npz"}
+    assert info["threads"] == qkv.num_threads() and "scalar" in info["targets"]
+
+
+def test_import_is_fast():
+    """50 ms, on a machine that may be busy: the best of a few."""
+    code = "import time, numpy; t = time.perf_counter(); import qkv; print(time.perf_counter() - t)"
+    run = lambda: float(subprocess.check_output([sys.executable, "-c", code], text=True))  # noqa: E731
+    assert min(run() for _ in range(5)) < 0.05

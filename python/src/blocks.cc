@@ -1,0 +1,140 @@
+// qkv._core.Block: a block of a model with its weights. For users: python/qkv/_blocks.py.
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arguments.h"
+#include "array.h"
+#include "bindings.h"
+#include "interrupt.h"
+#include "models/block_file.h"
+#include "options.h"
+#include "refuse.h"
+
+namespace nb = nanobind;
+
+namespace qkv::python {
+namespace {
+
+// The arrays of a dict under their names; whatever owns them is held as long as the file is.
+WeightFile file_of(const nb::dict& arrays) {
+  auto held = std::make_shared<std::vector<Input>>();
+  std::vector<NamedTensor> tensors;
+  for (const auto& [key, value] : arrays) {
+    const std::string name = nb::str(key).c_str();
+    held->push_back(read_array(name, value));
+    if (held->back().view.has_value()) tensors.push_back({name, held->back().view});
+  }
+  return {"weights", tensors, std::move(held)};
+}
+
+class Block {
+ public:
+  Block(std::string class_name, const std::string& kind, nb::handle weights,
+        const std::string& prefix, nb::handle heads, double attn_ratio, double bn_eps,
+        double norm_eps)
+      : name_("qkv." + class_name) {
+    LoadOptions options{prefix, std::nullopt, attn_ratio, bn_eps, norm_eps};
+    const bool dict = nb::isinstance<nb::dict>(weights);
+    try {
+      if (!heads.is_none()) {
+        options.heads = read_integer("num_heads", heads);
+        if (*options.heads < 1) {
+          refuse_value("num_heads", "1 or more", std::to_string(*options.heads));
+        }
+      }
+      const WeightFile file = dict ? file_of(nb::borrow<nb::dict>(weights))
+                                   : WeightFile::open(nb::cast<std::string>(nb::str(weights)));
+      loaded_ = load_block(kind, file, options);
+    } catch (const Error& error) {
+      const bool in_file = !dict && error.where() != "qkv";
+      throw Error(error.kind(), in_file ? error.where() : name_, error.subject(), error.expected(),
+                  error.found());
+    }
+  }
+
+  // The output; (output, [(name, array) …]) with the steps that `steps` asks for: "weights" or
+  // "all".
+  nb::object forward(nb::handle x, nb::handle memory, const nb::dict& options, nb::handle out,
+                     nb::handle steps, nb::handle threads) const {
+    try {
+      return run(x, memory, options, out, steps, threads);
+    } catch (const Error& error) {
+      rethrow_as(name_, error);
+    }
+  }
+
+  std::int64_t heads() const { return block_heads(loaded_.weights); }
+  const std::string& prefix() const { return loaded_.prefix; }
+
+ private:
+  nb::object run(nb::handle x, nb::handle memory, const nb::dict& given, nb::handle out,
+                 nb::handle steps, nb::handle threads) const {
+    const OptionArguments arguments(option_handles(given));
+    if (x.is_none()) refuse_type("x", "an array", "None");
+    const Input input = read_array("x", x), other = read_array("memory", memory);
+    if (!is_float(input.view.dtype())) {
+      refuse_type("x", "dtype f32, f64, f16 or bf16", name_of(input.view.dtype()));
+    }
+    const Framework framework = framework_of(x);
+    const Dims shape = block_output_shape(loaded_.weights, input.view.shape());
+    Output made;
+    Borrowed lent;
+    if (out.is_none()) {
+      made = Output(framework, input.view.dtype(), shape);
+    } else {
+      lent = borrow_output("out", out);
+    }
+    BlockOptions options;
+    options.attention = arguments.options;
+    options.threads = read_threads(threads);
+    nb::list shown;
+    if (!steps.is_none()) options.observer = observer(framework, steps, shown);
+    {
+      const nb::gil_scoped_release unlocked;
+      const SignalWatch watch;
+      block_forward(loaded_.weights, input.view, other.view,
+                    out.is_none() ? made.view() : lent.view, options);
+    }
+    nb::object result = out.is_none() ? made.take() : nb::borrow(out);
+    if (steps.is_none()) return result;
+    return nb::make_tuple(result, shown);
+  }
+
+  static StepObserver observer(Framework framework, nb::handle steps, nb::list& shown) {
+    const bool all = read_word("steps", steps, {"weights", "all"}) == 1;
+    return [=, &shown](std::string_view step, const TensorView& value) {
+      const bool weights = step == "weights" || step.ends_with(".weights");
+      if (!all && !weights) return;
+      const nb::gil_scoped_acquire locked;
+      Output kept(framework, value.dtype(), value.shape());
+      copy(value, kept.view());
+      shown.append(nb::make_tuple(nb::cast(step), kept.take()));
+    };
+  }
+
+  std::string name_;
+  Loaded<BlockWeights> loaded_;
+};
+
+}  // namespace
+
+void bind_blocks(nb::module_& module) {
+  nb::class_<Block>(module, "Block")
+      .def(nb::init<std::string, const std::string&, nb::handle, const std::string&, nb::handle,
+                    double, double, double>(),
+           nb::arg("class_name"), nb::arg("kind"), nb::arg("weights"), nb::arg("prefix"),
+           nb::arg("heads").none(), nb::arg("attn_ratio"), nb::arg("bn_eps"), nb::arg("norm_eps"))
+      .def("forward", &Block::forward, nb::arg("x").none(), nb::arg("memory").none(),
+           nb::arg("options"), nb::arg("out").none(), nb::arg("steps").none(),
+           nb::arg("threads").none())
+      .def_prop_ro("heads", &Block::heads)
+      .def_prop_ro("prefix", &Block::prefix);
+}
+
+}  // namespace qkv::python
