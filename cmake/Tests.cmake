@@ -62,7 +62,7 @@ if(QKV_BUILD_CLI)
   target_link_libraries(qkv_tests PRIVATE qkv_cli_headers)
 endif()
 target_compile_definitions(qkv_tests PRIVATE
-  QKV_RANDOM_CASES=${QKV_RANDOM_CASES}
+  QKV_TEST_PERCENT=${QKV_TEST_PERCENT}
   QKV_SOURCE_DIR="${CMAKE_CURRENT_SOURCE_DIR}"
   QKV_CMAKE_VERSION="${PROJECT_VERSION}")
 if(QKV_TEST_SHARDS)

@@ -11,6 +11,7 @@
 
 #include "tests/attention_cases.h"
 #include "tests/attention_oracle.h"
+#include "tests/effort.h"
 #include "tests/engines.h"
 
 namespace qkv::testing {
@@ -71,7 +72,7 @@ void expect_near(const std::string& what, const Tensor& found, const std::vector
 
 class AttentionCases : public ::testing::TestWithParam<Engine> {
  protected:
-  static constexpr int kSeeds = QKV_RANDOM_CASES;
+  static constexpr int kSeeds = share_of(160);
   template <typename Fn>
   void for_each_case(Fn&& fn) {
     for (int n = 0; n < kSeeds; ++n) {

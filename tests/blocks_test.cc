@@ -16,6 +16,7 @@
 #include "qkv/vit.h"
 #include "tests/block_oracle.h"
 #include "tests/block_trace.h"
+#include "tests/effort.h"
 
 namespace qkv::testing {
 namespace {
@@ -105,7 +106,7 @@ TEST(BlocksAtRealSize, VitBase) {
 }
 
 TEST(BlocksAtRealSize, TransformerBase) {
-  constexpr std::int64_t B = 32, T = 20, S = 33, d = 512, heads = 8, d_k = 64;
+  constexpr std::int64_t B = share_of(32), T = 20, S = 33, d = 512, heads = 8, d_k = 64;
   const Tensor x = random_tensor({B, T, d}, 11), memory = random_tensor({B, S, d}, 12);
   const Tensor in = random_tensor({3 * d, d}, 13, 0.06), in_b = random_tensor({3 * d}, 14, 0.2);
   const Tensor ow = random_tensor({d, d}, 15, 0.06), ob = random_tensor({d}, 16, 0.2);

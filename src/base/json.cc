@@ -2,12 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/utf8.h"
 
 namespace qkv {
 namespace {
+
+bool stands_for_itself(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return byte >= 0x20 && byte < 0x80 && c != '"' && c != '\\';
+}
 
 // Of a control character, a quote or a backslash.
 std::string escaped(char c) {
@@ -28,16 +34,20 @@ std::string escaped(char c) {
 std::string json_string(std::string_view text) {
   std::string out = "\"";
   while (!text.empty()) {
-    const char c = text.front();
+    const auto plain = std::find_if_not(text.begin(), text.end(), stands_for_itself);
+    const std::size_t done = static_cast<std::size_t>(plain - text.begin());
+    out += text.substr(0, done);
+    text.remove_prefix(done);
+    if (text.empty()) break;
     const std::size_t length = utf8_sequence(text);
-    if (length == 0) {
+    if (length == 1) {
+      out += escaped(text.front());
+    } else if (length == 0) {
       out += "\ufffd";
-    } else if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20) {
-      out += escaped(c);
     } else {
       out += text.substr(0, length);
     }
-    text.remove_prefix(length == 0 ? 1 : length);
+    text.remove_prefix(std::max<std::size_t>(length, 1));
   }
   return out + '"';
 }
