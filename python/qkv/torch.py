@@ -97,6 +97,21 @@ _op = _register("attention", _attention_cpu, _attention_fake)
 _op_weights = _register("attention_weights", _attention_weights_cpu, _attention_weights_fake)
 
 
+_plain = (Tensor, torch.nn.Parameter)
+_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)
+
+
+def _attend(query, key, value, mask=None, bias=None, causal="", scale=None, softcap=None, sinks=None,
+            layout="bhtd", weights=False):
+    """The op; past PyTorch's dispatcher, which costs as much as a small attention, if it may be."""
+    if (not torch.compiler.is_compiling() and _modes() == 0 and type(query) in _plain
+            and type(key) in _plain and type(value) in _plain):
+        return _run(query, key, value, mask, bias, causal, scale, softcap, sinks, layout, weights)
+    op = _op_weights if weights else _op
+    return op(query, key, value, mask, bias, causal=causal, scale=scale, softcap=softcap,
+              sinks=sinks, layout=layout)
+
+
 def _as_4d(tensor, batch):
     """[*batch, H, T, D] with its batch broadcast, as [B, H, T, D]: a view where strides allow it."""
     if tensor.dim() < 4:
@@ -189,6 +204,13 @@ def scaled_dot_product_attention(
     torch.Size([2, 8, 5, 32])
     """
     where = "scaled_dot_product_attention"
+    causal = "top_left" if is_causal else ""
+    if attn_mask is None and dropout_p == 0 and not torch.compiler.is_compiling():
+        try:  # the usual case, without more ado
+            if query.dim() == value.dim() == 4 and query.shape[1] == key.shape[1]:
+                return _attend(query, key, value, causal=causal, scale=scale)
+        except (AttributeError, IndexError, TypeError, ValueError):
+            pass  # what does not fit is seen, and said, below
     _check_shapes(where, query, key, value, enable_gqa)
     if dropout_p != 0:
         _refuse(ValueError, where, "dropout_p", "0: there is no dropout here", dropout_p)
@@ -207,7 +229,7 @@ def scaled_dot_product_attention(
         heads = max(query4.shape[1], key4.shape[1], value4.shape[1])
         query4, key4, value4 = (t.expand(-1, heads, -1, -1) for t in (query4, key4, value4))
     mask, bias = _split_mask(where, attn_mask, query, key, batch, query4.shape[1])
-    out = _op(query4, key4, value4, mask, bias, causal="top_left" if is_causal else "", scale=scale)
+    out = _attend(query4, key4, value4, mask, bias, causal, scale)
     if rank == 4 and len(batch) == 1:
         return out
     if rank > 4:
@@ -340,8 +362,8 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         causal = is_causal and q.shape[1] == k.shape[1] == key.shape[1] and not attn_mask.dim() == 3
         if causal:  # the promise saves the reading of the mask
             mask, bias = self._masks(where, key_padding_mask, None, query, key, batched)
-        run = _op_weights if need_weights else _op
-        out = run(q, k, v, mask, bias, causal="top_left" if causal else "", layout="bthd")
+        out = _attend(q, k, v, mask, bias, "top_left" if causal else "", layout="bthd",
+                      weights=need_weights)
         out, weights = out if need_weights else (out, None)
 
         out = self.out_proj(out.flatten(2))

@@ -21,7 +21,7 @@ import torch
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from .torch import _op, _op_weights, _refuse_gradient
+from .torch import _attend, _refuse_gradient
 
 try:  # where calls with output_attentions=True leave their wish
     from transformers.utils.output_capturing import _active_collector
@@ -108,9 +108,8 @@ def attention_forward(
     if s_aux is not None and s_aux.dtype not in (torch.float32, torch.float64):
         s_aux = s_aux.float()
 
-    run = _op_weights if _wants_weights(module, output_attentions) else _op
+    weights = _wants_weights(module, output_attentions)
     # As [B, T, H, D], which is how models make them and want the result.
-    result = run(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask, bias,
-                 causal="top_left" if causal else "", scale=scaling, softcap=softcap, sinks=s_aux,
-                 layout="bthd")
-    return result if run is _op_weights else (result, None)
+    result = _attend(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask, bias,
+                     "top_left" if causal else "", scaling, softcap, s_aux, "bthd", weights)
+    return result if weights else (result, None)

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "exchange.h"
 #include "refuse.h"
 
 namespace nb = nanobind;
@@ -65,30 +66,61 @@ DType dtype_of_array(std::string_view name, nb::dlpack::dtype type) {
   refuse_type(name, "dtype f32, f64, f16, bf16, i32, i64, u8 or bool", name_of(type));
 }
 
-// What a view is made of. Refuses memory that a CPU does not reach.
+// Refuses memory that a CPU does not reach, and more dimensions than there are.
+void check_place(std::string_view name, std::int32_t device, std::size_t rank) {
+  if (device != nb::device::cpu::value) {
+    refuse_type(name, "an array in the CPU's memory",
+                "one on another device (DLPack type " + std::to_string(device) + ")");
+  }
+  if (rank > static_cast<std::size_t>(kMaxRank)) {
+    refuse_value(name, "at most " + std::to_string(kMaxRank) + " dimensions", std::to_string(rank));
+  }
+}
+
 template <typename View, typename Lent>
 View view_of(std::string_view name, const Lent& lent) {
-  if (lent.device_type() != nb::device::cpu::value) {
-    refuse_type(name, "an array in the CPU's memory",
-                "one on another device (DLPack type " + std::to_string(lent.device_type()) + ")");
-  }
-  if (lent.ndim() > static_cast<std::size_t>(kMaxRank)) {
-    refuse_value(name, "at most " + std::to_string(kMaxRank) + " dimensions",
-                 std::to_string(lent.ndim()));
-  }
   const std::size_t rank = lent.ndim();
+  check_place(name, lent.device_type(), rank);
   return View(lent.data(), dtype_of_array(name, lent.dtype()),
               Dims(std::span(lent.shape_ptr(), rank)), Dims(std::span(lent.stride_ptr(), rank)));
 }
 
-bool is_true_attribute(nb::handle object, const char* attribute) {
-  return nb::hasattr(object, attribute) && nb::cast<bool>(nb::bool_(object.attr(attribute)));
+// Names that are looked up in every call, made once.
+PyObject* interned(PyObject*& place, const char* name) {
+  if (place == nullptr) place = PyUnicode_InternFromString(name);
+  return place;
+}
+
+// Whether an attribute, or what a method without arguments returns, is True.
+bool is_true(PyObject* found) {
+  if (found == nullptr) PyErr_Clear();
+  const nb::object held = nb::steal(found);
+  return held.is(Py_True);
+}
+
+bool attribute_is_true(nb::handle object, PyObject*& place, const char* name) {
+  return is_true(PyObject_GetAttr(object.ptr(), interned(place, name)));
+}
+
+bool method_says_true(nb::handle object, PyObject*& place, const char* name) {
+  return is_true(PyObject_CallMethodNoArgs(object.ptr(), interned(place, name)));
+}
+
+// A view of numbers that stand in memory with the other sign (the imaginary part of a conjugate).
+void refuse_negative(std::string_view name, nb::handle object) {
+  static PyObject* name_of_it = nullptr;
+  if (framework_of(object) == Framework::torch && method_says_true(object, name_of_it, "is_neg")) {
+    refuse_value(name, "a tensor whose elements are what stands in memory (.resolve_neg() it)",
+                 "one with its negative bit set");
+  }
 }
 
 // Results carry no gradient, so a tensor that asks for one is refused, unless gradients are off
 // anyway. (PyTorch itself only refuses to lend such a tensor in one of its two ways to do it.)
 void refuse_gradient(std::string_view name, nb::handle object) {
-  if (framework_of(object) != Framework::torch || !is_true_attribute(object, "requires_grad")) {
+  static PyObject* name_of_it = nullptr;
+  if (framework_of(object) != Framework::torch ||
+      !attribute_is_true(object, name_of_it, "requires_grad")) {
     return;
   }
   if (!nb::cast<bool>(nb::module_::import_("torch").attr("is_grad_enabled")())) return;
@@ -101,6 +133,7 @@ void refuse_gradient(std::string_view name, nb::handle object) {
 template <typename Lent>
 Lent lend(std::string_view name, nb::handle object, const char* what) {
   refuse_gradient(name, object);
+  refuse_negative(name, object);
   Lent lent;
   if (nb::try_cast<Lent>(object, lent, false) && lent.is_valid()) return lent;
   PyErr_Clear();  // the reason is said in words of our own
@@ -110,6 +143,28 @@ Lent lend(std::string_view name, nb::handle object, const char* what) {
     found += " of dtype " + std::string(nb::str(nb::handle(dtype)).c_str());
   }
   refuse_type(name, what, found);
+}
+
+// Without a call of Python, where the library has DLPack's table for it.
+bool describe(std::string_view name, nb::handle array, TensorView& view) {
+  const ExchangeTable* table = exchange_table(array);
+  if (table == nullptr) return false;
+  refuse_gradient(name, array);
+  refuse_negative(name, array);
+  nb::dlpack::dltensor found;
+  if (table->describe(array.ptr(), &found) != 0) {
+    PyErr_Clear();  // the long way says why
+    return false;
+  }
+  const auto rank = static_cast<std::size_t>(found.ndim);
+  check_place(name, found.device.device_type, rank);
+  const Dims shape(std::span<const std::int64_t>(found.shape, rank));
+  const Dims strides = found.strides == nullptr
+                           ? row_major_strides(shape)
+                           : Dims(std::span<const std::int64_t>(found.strides, rank));
+  const auto* data = static_cast<const std::byte*>(found.data) + found.byte_offset;
+  view = TensorView(data, dtype_of_array(name, found.dtype), shape, strides);
+  return true;
 }
 
 // A function of a module that is there for good; looked up once.
@@ -134,9 +189,12 @@ const char* torch_name(DType dtype) {
 }
 
 nb::tuple to_tuple(const Dims& shape) {
-  nb::list numbers;
-  for (const std::int64_t extent : shape) numbers.append(extent);
-  return nb::tuple(numbers);
+  PyObject* numbers = PyTuple_New(shape.rank());
+  if (numbers == nullptr) throw nb::python_error();
+  for (int i = 0; i < shape.rank(); ++i) {
+    PyTuple_SET_ITEM(numbers, i, PyLong_FromLongLong(shape[i]));
+  }
+  return nb::steal<nb::tuple>(numbers);
 }
 
 nb::object new_numpy(DType dtype, const Dims& shape) {
@@ -148,11 +206,33 @@ nb::object new_numpy(DType dtype, const Dims& shape) {
   return cached<Empty>("numpy", "empty")(to_tuple(shape), name);
 }
 
+// In a process whose default device is another one, too.
 nb::object new_torch(DType dtype, const Dims& shape) {
-  struct Empty {};
-  const nb::object type = nb::module_::import_("torch").attr(torch_name(dtype));
-  return cached<Empty>("torch", "empty")(to_tuple(shape), nb::arg("dtype") = type,
-                                         nb::arg("device") = "cpu");
+  static std::array<PyObject*, 4> models{};  // a tensor of each type: its new_empty is the fastest
+  PyObject*& model = models[static_cast<std::size_t>(dtype)];
+  if (model != nullptr) {
+    static PyObject* name = nullptr;
+    const nb::object made = nb::steal(
+        PyObject_CallMethodOneArg(model, interned(name, "new_empty"), to_tuple(shape).ptr()));
+    if (!made.is_valid()) throw nb::python_error();
+    return made;
+  }
+  const nb::module_ torch = nb::module_::import_("torch");
+  const auto empty = [&](const nb::object& sizes) {
+    return nb::object(torch.attr("empty")(sizes, nb::arg("dtype") = torch.attr(torch_name(dtype)),
+                                          nb::arg("device") = "cpu"));
+  };
+  nb::object none = empty(nb::int_(0));  // not while PyTorch pretends: then it is of another class
+  if (none.type().is(torch.attr("Tensor"))) model = none.release().ptr();
+  return empty(to_tuple(shape));
+}
+
+void* address_of_tensor(nb::handle tensor) {
+  static PyObject* name = nullptr;
+  const nb::object address =
+      nb::steal(PyObject_CallMethodNoArgs(tensor.ptr(), interned(name, "data_ptr")));
+  if (!address.is_valid()) throw nb::python_error();
+  return PyLong_AsVoidPtr(address.ptr());
 }
 
 void* writable_buffer(nb::handle array) {
@@ -165,9 +245,7 @@ void* writable_buffer(nb::handle array) {
   return data;
 }
 
-}  // namespace
-
-Framework framework_of(nb::handle array) {
+Framework framework_by_module(nb::handle array) {
   // By the base classes' modules: a subclass, such as a parameter, may be anyone's.
   PyObject* bases = Py_TYPE(array.ptr())->tp_mro;
   for (nb::handle base : nb::borrow<nb::tuple>(bases)) {
@@ -181,7 +259,38 @@ Framework framework_of(nb::handle array) {
   return Framework::numpy;
 }
 
+}  // namespace
+
+Framework framework_of(nb::handle array) {
+  // Each type that was looked at is held for good, so that its address stays its own.
+  struct Seen {
+    nb::handle type;
+    Framework framework = Framework::numpy;
+  };
+  static std::array<Seen, 8> seen;
+  static std::size_t next = 0;
+  const nb::handle type = array.type();
+  for (const Seen& one : seen) {
+    if (one.type.is(type)) return one.framework;
+  }
+  const Framework framework = framework_by_module(array);
+  if (next < seen.size()) {
+    seen[next] = {type.inc_ref(), framework};
+    ++next;
+  }
+  return framework;
+}
+
 Input read_array(std::string_view name, nb::handle array) {
+  Input input;
+  if (!array.is_none() && describe(name, array, input.view)) {
+    input.array = nb::borrow(array);
+    return input;
+  }
+  return keep_array(name, array);
+}
+
+Input keep_array(std::string_view name, nb::handle array) {
   Input input;
   if (array.is_none()) return input;
   input.lent = lend<nb::ndarray<nb::ro>>(name, array, "an array (DLPack or the buffer protocol)");
@@ -207,8 +316,7 @@ Output::Output(Framework framework, DType dtype, const Dims& shape) {
       return;
     case Framework::torch: {
       array_ = new_torch(dtype, shape);
-      const auto address = nb::cast<std::uintptr_t>(array_.attr("data_ptr")());
-      view_ = MutableTensorView(reinterpret_cast<void*>(address), dtype, shape);
+      view_ = MutableTensorView(address_of_tensor(array_), dtype, shape);
       return;
     }
     case Framework::jax:

@@ -21,6 +21,7 @@ Framework framework_of(nanobind::handle array);
 // numbers of our own when it was given as a list.
 struct Input {
   TensorView view;
+  nanobind::object array;
   nanobind::ndarray<nanobind::ro> lent;
   Tensor owned;
 };
@@ -28,6 +29,9 @@ struct Input {
 // An array through DLPack or the buffer protocol; of any dtype and strides that the engine knows,
 // read-only or not. None is no array: a view without value. `name` is the argument's, for errors.
 Input read_array(std::string_view name, nanobind::handle array);
+
+// The same for longer than a call: the elements stay, even if the array is given others.
+Input keep_array(std::string_view name, nanobind::handle array);
 
 // The caller's own array, to be written to.
 struct Borrowed {

@@ -27,7 +27,7 @@ WeightFile file_of(const nb::dict& arrays) {
   std::vector<NamedTensor> tensors;
   for (const auto& [key, value] : arrays) {
     const std::string name = nb::str(key).c_str();
-    held->push_back(read_array(name, value));
+    held->push_back(keep_array(name, value));
     if (held->back().view.has_value()) tensors.push_back({name, held->back().view});
   }
   return {"weights", tensors, std::move(held)};

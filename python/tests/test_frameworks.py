@@ -62,6 +62,38 @@ def test_torch_gradients_are_refused_not_dropped(torch):
     assert type(out) is torch.Tensor and not out.requires_grad
 
 
+def test_torch_negative_bit(torch):
+    _, k, v = map(torch.from_numpy, tensors())
+    q = torch.randn(2, 4, 19, 12, dtype=torch.complex64).conj().imag
+    assert q.is_neg()
+    with pytest.raises(ValueError, match="query: expected .*resolve_neg.* found one with its negative bit"):
+        qkv.attention(q, k, v)
+    torch.testing.assert_close(qkv.attention(q.resolve_neg(), k, v), qkv.attention(q.clone(), k, v))
+
+
+def test_torch_keeps_no_reference(torch):
+    import sys
+
+    q, k, v = map(torch.from_numpy, tensors())
+    counts = [sys.getrefcount(x) for x in (q, k, v)]
+    for _ in range(50):
+        qkv.attention(q, k, v, return_lse=True)
+    assert [sys.getrefcount(x) for x in (q, k, v)] == counts
+
+
+def test_torch_default_device_and_pretence(torch):
+    q, k, v = map(torch.from_numpy, tensors(dtype=np.float64))
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(), pytest.raises(Exception):
+        qkv.attention(q, k, v)  # there is no memory to write to
+    torch.set_default_device("meta")
+    try:
+        assert qkv.attention(q, k, v).device.type == "cpu"
+    finally:
+        torch.set_default_device(None)
+
+
 def test_torch_scalars(torch):
     arrays = tensors()
     q, k, v = map(torch.from_numpy, arrays)
