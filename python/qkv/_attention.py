@@ -1,30 +1,39 @@
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence, Tuple, Union
+
 from ._core import attention as _attention
+
+# Arrays are of any library: there is no type for "has DLPack or a buffer" that checkers agree on.
+Array = Any
+Numbers = Union[Sequence[float], Array]
+Integers = Union[int, Sequence[int], Array]
 
 
 def attention(
-    query,
-    key,
-    value,
+    query: Array,
+    key: Array,
+    value: Array,
     *,
-    mask=None,
-    bias=None,
-    causal=None,
-    offset=None,
-    window=None,
-    prefix=None,
-    scale=None,
-    softcap=None,
-    alibi=None,
-    key_lengths=None,
-    query_starts=None,
-    key_starts=None,
-    sinks=None,
-    layout="bhtd",
-    out=None,
-    return_weights=False,
-    return_lse=False,
-    threads=None,
-):
+    mask: Optional[Array] = None,
+    bias: Optional[Array] = None,
+    causal: Union[None, bool, str] = None,
+    offset: Optional[Integers] = None,
+    window: Optional[Tuple[int, int]] = None,
+    prefix: Optional[Integers] = None,
+    scale: Optional[float] = None,
+    softcap: Optional[float] = None,
+    alibi: Optional[Numbers] = None,
+    key_lengths: Optional[Integers] = None,
+    query_starts: Optional[Integers] = None,
+    key_starts: Optional[Integers] = None,
+    sinks: Optional[Numbers] = None,
+    layout: str = "bhtd",
+    out: Optional[Array] = None,
+    return_weights: Union[bool, Sequence[Tuple[int, int, int]], Array] = False,
+    return_lse: bool = False,
+    threads: Optional[int] = None,
+) -> Any:
     """Scaled dot-product attention, exact, in one pass over the keys.
 
     ::
@@ -78,6 +87,8 @@ def attention(
         The logarithm of Σ exp(S), sink included, [B, Hq, Tq].
     threads : int
         How many threads may work. Never changes a bit of the result.
+
+    Ctrl-C ends a long call; what was to be written to `out` is then half there.
 
     Returns
     -------

