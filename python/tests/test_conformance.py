@@ -1,6 +1,5 @@
 """ONNX Runtime's vectors and printed examples through qkv.attention (those of ONNX: test_onnx.py)."""
 
-
 import numpy as np
 import pytest
 
