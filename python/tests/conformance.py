@@ -25,3 +25,12 @@ def load(file):
     case = json.loads(file.read_text())
     arrays = [{x["name"]: np.load(file.parent / x["file"]) for x in case[side]} for side in ("inputs", "outputs")]
     return (case, *arrays)
+
+
+def printed():
+    """One pytest.param a printed example, or one that is skipped."""
+    file = FOLDER / "golden_examples.json"
+    if not file.exists():
+        why = f"no {FOLDER.name}/{file.name}: QKV_SHARED names the folder that has it"
+        return [pytest.param(None, id="absent", marks=pytest.mark.skip(reason=why))]
+    return [pytest.param(example, id=example["id"]) for example in json.loads(file.read_text())["examples"]]
