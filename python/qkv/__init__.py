@@ -11,6 +11,7 @@ True
 from ._attention import attention
 from ._blocks import C2PSA, DetectorAttention, GPTAttention, PSABlock, TransformerAttention, ViTAttention
 from ._core import __version__
+from ._explain import Explanation, Step, explain
 from ._onnx import OnnxAttentionOutputs, onnx_attention
 from ._plan import Plan, info, plan
 from ._threads import num_threads, set_num_threads
@@ -18,14 +19,17 @@ from ._threads import num_threads, set_num_threads
 __all__ = [
     "C2PSA",
     "DetectorAttention",
+    "Explanation",
     "GPTAttention",
     "OnnxAttentionOutputs",
     "PSABlock",
     "Plan",
+    "Step",
     "TransformerAttention",
     "ViTAttention",
     "__version__",
     "attention",
+    "explain",
     "info",
     "num_threads",
     "onnx_attention",

@@ -25,6 +25,11 @@ def plan(
     threads: Optional[int],
 ) -> Dict[str, Any]: ...
 
+def explain_example(name: str) -> Dict[str, Any]: ...
+def explain_attention(
+    query: Any, key: Any, value: Any, options: Dict[str, Any], tokens: List[str],
+) -> Dict[str, Any]: ...
+
 class Block:
     def __init__(
         self, class_name: str, kind: str, weights: Any, prefix: str, heads: Optional[int],
@@ -34,6 +39,9 @@ class Block:
         self, x: Any, memory: Any, options: Dict[str, Any], out: Any, steps: Optional[str],
         threads: Optional[int],
     ) -> Any: ...
+    def explain(
+        self, x: Any, memory: Any, options: Dict[str, Any], tokens: List[str],
+    ) -> Dict[str, Any]: ...
     @property
     def heads(self) -> int: ...
     @property

@@ -2,6 +2,7 @@
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <string>
@@ -11,6 +12,8 @@
 #include "arguments.h"
 #include "array.h"
 #include "bindings.h"
+#include "explain.h"
+#include "explain/explain.h"
 #include "interrupt.h"
 #include "models/block_file.h"
 #include "options.h"
@@ -31,6 +34,29 @@ WeightFile file_of(const nb::dict& arrays) {
     if (held->back().view.has_value()) tensors.push_back({name, held->back().view});
   }
   return {"weights", tensors, std::move(held)};
+}
+
+// A function object of several: one for each kind of block.
+template <typename... Fns>
+struct Overloaded : Fns... {
+  using Fns::operator()...;
+};
+template <typename... Fns>
+Overloaded(Fns...) -> Overloaded<Fns...>;
+
+Explanation explain_block(const BlockWeights& weights, const TensorView& x,
+                          const TensorView& memory, const BlockOptions& options,
+                          const TokenLabels& tokens) {
+  return std::visit(
+      Overloaded{[&](const TransformerWeights& w) {
+                   return explain_transformer(w, x, memory, options, tokens);
+                 },
+                 [&](const VitWeights& w) { return explain_vit(w, x, options, tokens); },
+                 [&](const GptWeights& w) { return explain_gpt(w, x, options, tokens); },
+                 [&](const DetectorWeights& w) { return explain_detector(w, x, options); },
+                 [&](const PsaBlockWeights& w) { return explain_psa_block(w, x, options); },
+                 [&](const C2psaWeights& w) { return explain_c2psa(w, x, options); }},
+      weights);
 }
 
 class Block {
@@ -64,6 +90,22 @@ class Block {
                      nb::handle steps, nb::handle threads) const {
     try {
       return run(x, memory, options, out, steps, threads);
+    } catch (const Error& error) {
+      rethrow_as(name_, error);
+    }
+  }
+
+  nb::dict explain(nb::handle x, nb::handle memory, const nb::dict& given,
+                   const TokenLabels& tokens) const {
+    try {
+      const OptionArguments arguments(option_handles(given));
+      if (x.is_none()) refuse_type("x", "an array", "None");
+      const Input input = read_array("x", x), other = read_array("memory", memory);
+      BlockOptions options;
+      options.attention = arguments.options;
+      options.attention.accumulate = Accumulate::f64;
+      return to_python(explain_block(loaded_.weights, input.view, other.view, options, tokens),
+                       framework_of(x));
     } catch (const Error& error) {
       rethrow_as(name_, error);
     }
@@ -133,6 +175,8 @@ void bind_blocks(nb::module_& module) {
       .def("forward", &Block::forward, nb::arg("x").none(), nb::arg("memory").none(),
            nb::arg("options"), nb::arg("out").none(), nb::arg("steps").none(),
            nb::arg("threads").none())
+      .def("explain", &Block::explain, nb::arg("x").none(), nb::arg("memory").none(),
+           nb::arg("options"), nb::arg("tokens"))
       .def_prop_ro("heads", &Block::heads)
       .def_prop_ro("prefix", &Block::prefix);
 }

@@ -42,5 +42,6 @@ NB_MODULE(_core, module) {
   qkv::python::bind_onnx(module);
   qkv::python::bind_plan(module);
   qkv::python::bind_blocks(module);
+  qkv::python::bind_explain(module);
   qkv::python::bind_probes(module);
 }

@@ -17,6 +17,7 @@ import qkv._core
     ("qkv", "numpy"),
     ("qkv._attention", "numpy"),
     ("qkv._blocks", "numpy"),
+    ("qkv._explain", "numpy"),
     ("qkv._onnx", "numpy"),
     ("qkv._plan", "numpy"),
     ("qkv._threads", "numpy"),
@@ -46,7 +47,7 @@ def test_probes_measure_something():
 def test_every_public_function_has_an_example():
     for name in qkv.__all__:
         thing = getattr(qkv, name)
-        if callable(thing) and name not in ("OnnxAttentionOutputs", "Plan"):
+        if callable(thing) and name not in ("Explanation", "OnnxAttentionOutputs", "Plan", "Step"):
             assert ">>>" in (thing.__doc__ or ""), name
 
 
