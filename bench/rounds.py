@@ -17,6 +17,7 @@ from qkv import _core
 
 UNDISTURBED = 0.85  # of the run's best probe
 SETTLE = 0.02  # seconds that idle threads of the last contender may still spin
+PATIENCE = 10  # probes that a sample waits for a quiet moment
 SAMPLE = 0.04  # seconds that a sample takes at least, by repetition
 
 
@@ -54,6 +55,8 @@ class Probes:
     def __init__(self, threads, target):
         self.threads, self.target = threads, target or ""
         self.fma, self.bandwidth = [], []
+        for _ in range(20):  # the peak, before anything is judged by it
+            self.measure()
 
     def measure(self):
         time.sleep(SETTLE)
@@ -62,22 +65,25 @@ class Probes:
         self.bandwidth.append(now[1])
         return now
 
-    @staticmethod
-    def best(values):
-        """Nearly the best of all: one lucky measurement should not condemn the rest."""
-        return sorted(values)[int(0.95 * (len(values) - 1))]
+    def wait_for_quiet(self, now):
+        """The probe before a sample: `now`, or a later one if that was disturbed."""
+        for _ in range(PATIENCE):
+            if self.is_quiet(now):
+                break
+            now = self.measure()
+        return now
 
     def peak(self):
-        return self.best(self.fma), self.best(self.bandwidth)
+        """No probe can be too fast: the best is what the machine can do."""
+        return max(self.fma), max(self.bandwidth)
+
+    def is_quiet(self, now):
+        return now[0] >= UNDISTURBED * self.peak()[0]
 
     def share_of_cores(self):
         """What all threads reach, of as many times what one reaches: near 1 on a machine of one's own."""
         alone = max(_core.fma_probe(1, self.target) for _ in range(5))
-        return self.best(self.fma) / (alone * self.threads)
-
-    def undisturbed(self, before, after):
-        fma, _ = self.peak()
-        return min(before[0], after[0]) >= UNDISTURBED * fma
+        return max(self.fma) / (alone * self.threads)
 
 
 def prepare(problem, contenders, quick, log):
@@ -120,37 +126,43 @@ def worth_sampling(results):
 
 
 def sample(contenders, results, chosen, probes, rounds, budget):
-    """Fills results[…]["samples"] with (seconds, probe before, probe after)."""
+    """Fills results[…]["samples"] with (seconds, lower of the FMA probes beside it, undisturbed)."""
     by_name = {contender.library: contender for contender in contenders}
     for library, contender in by_name.items():
         contender.ask("keep", variants=[variant for name, variant in chosen if name == library])
-    before = probes.measure()
-    for turn in range(rounds):
+    after = probes.measure()
+    for turn in range(3 * rounds):  # `rounds` good samples; a busy machine gets three chances for each
         start = turn % len(chosen)
         for library, variant in chosen[start:] + chosen[:start]:
             result = results[library, variant]
-            if len(result["samples"]) >= 3 and result.get("spent", 0) > budget:
-                continue  # slow: the others go on without it
+            good = sum(quiet for _, _, quiet in result["samples"])
+            if good >= rounds or good >= 3 and result.get("spent", 0) > budget:
+                continue
+            if result.get("spent", 0) > 3 * budget and len(result["samples"]) >= 3:
+                continue  # slow, and no quiet moment to be had: the others go on without it
             times = max(2 if variant == "throughput" else 1, int(SAMPLE / result["seconds"]))
+            before = probes.wait_for_quiet(after)
             seconds = by_name[library].ask("run", variant=variant, times=times)["seconds"]
             after = probes.measure()
-            result["samples"].append((seconds, before, after))
+            quiet = probes.is_quiet(before) and probes.is_quiet(after)
+            result["samples"].append((seconds, min(before[0], after[0]), quiet))
             result["spent"] = result.get("spent", 0) + seconds * times
-            before = after
 
 
-def summarise(results, probes):
-    """Samples become a median; too few undisturbed ones, and all count, with a mark."""
+def summarise(results):
+    """Samples become a median of the undisturbed ones; fewer than 3, and it is of the least disturbed, with a mark."""
     for result in results.values():
         samples = result.pop("samples", [])
         result.pop("spent", None)
         if not samples:
             continue
-        good = [seconds for seconds, before, after in samples if probes.undisturbed(before, after)]
+        good = [seconds for seconds, _, quiet in samples if quiet]
         result["count"], result["dropped"] = len(samples), len(samples) - len(good)
         result["noisy"] = len(good) < 3
-        result["seconds"] = statistics.median(good if len(good) >= 3 else [s[0] for s in samples])
-        result["fastest"] = min(s[0] for s in samples)
+        if result["noisy"]:
+            good = [seconds for seconds, _, _ in sorted(samples, key=lambda s: -s[1])[:3]]
+        result["seconds"] = statistics.median(good)
+        result["fastest"] = min(seconds for seconds, _, _ in samples)
         result["sampled"] = True
 
 
@@ -161,7 +173,7 @@ def measure(problem, contenders, probes, rounds, budget, quick, log):
     chosen = worth_sampling(results)
     if chosen:
         sample(contenders, results, chosen, probes, rounds, budget)
-    summarise(results, probes)
+    summarise(results)
     for contender in contenders:
         contender.ask("forget")
     tree = {}
@@ -172,9 +184,9 @@ def measure(problem, contenders, probes, rounds, budget, quick, log):
 
 def best_variant(variants):
     """(name, result) of a library's fastest right answer; None if it has none."""
-    right = [(result["seconds"], name) for name, result in (variants or {}).items()
-             if "seconds" in result and not result["wrong"]]
+    right = [(not result.get("sampled"), result["seconds"], name)
+             for name, result in (variants or {}).items() if "seconds" in result and not result["wrong"]]
     if not right:
         return None
-    name = min(right)[1]
+    name = min(right)[2]
     return name, variants[name]
