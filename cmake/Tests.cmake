@@ -53,6 +53,10 @@ if(QKV_PCH)
     <algorithm> <cmath> <map> <memory> <string> <vector> <fmt/format.h> <gmock/gmock.h> <gtest/gtest.h>
     <nlohmann/json.hpp>)
 endif()
+# What the kernels are compared with has as much to compute.
+file(GLOB oracles RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}" tests/*_oracle.cc)
+set_source_files_properties(${oracles} PROPERTIES
+  COMPILE_OPTIONS "${QKV_KERNEL_OPTIONS}" SKIP_PRECOMPILE_HEADERS ON)
 set_target_properties(qkv_tests PROPERTIES CXX_EXTENSIONS OFF)
 target_include_directories(qkv_tests PRIVATE .)
 target_link_libraries(qkv_tests PRIVATE

@@ -343,7 +343,7 @@ TEST(CheckNote, SurvivesHostileNotes) {
                                  "a=",      "f(",          "^2",        "|",
                                  "|-|\n",   "Q = [1 2]\n", "Q·K = 1\n", "X = [[1, 2], [3, 4]]\n",
                                  "[1 2]\n", "    1 2\n",   "\\frac{",   "Z = [1 2]   "}) {
-    check_note("x = " + repeated(piece, 5000));
+    check_note("x = " + repeated(piece, share_of(5000)));
   }
 }
 
