@@ -208,6 +208,13 @@ void AttentionCase::choose_data(Random& random) {
     mask = Tensor(DType::boolean, broadcast_shape());
     const int open = static_cast<int>(pick(random, {10, 50, 90}));
     for (bool& x : mask.as<bool>()) x = chance(random, open);
+    if (chance(random, 40)) {
+      // Padding, as masks often are: whole tiles that all queries see, or none does.
+      const std::int64_t width = mask.dim(-1), end = between(random, 0, width);
+      for (std::int64_t n = 0; n < mask.size(); ++n) {
+        mask.as<bool>()[static_cast<std::size_t>(n)] = n % width < end;
+      }
+    }
     options.mask = mask;
     description += "mask ";
   }

@@ -251,10 +251,12 @@ class FusedRun {
 
     const std::int64_t n = last - first;
     const ScoreTile<Real> tile{w_.s, n, b.vectors};
-    const bool data = p_.mask.has_value() || p_.bias.has_value();
+    const Flags mask = look_at_mask(b, first, n);
+    if (mask == Flags::all_false) return;
+    const bool data = mask == Flags::mixed || p_.bias.has_value();
     bool partly = !whole;
     if (data) {
-      const ScoreTile<Real> addend = read_addend(b, first, n);
+      const ScoreTile<Real> addend = read_addend(b, first, n, mask == Flags::mixed);
       if (!whole) hide(b, addend, first);
       bool any = false, all = true;
       addend.scan(any, all);
@@ -267,7 +269,7 @@ class FusedRun {
     HWY_ALIGN Real largest[kMaxVectors * N];
     scores(b, k, stride, n, w_.s, largest);
     const bool changed = data || p_.softcap != 0 || p_.alibi.has_value();
-    if (changed) adjust(b, tile, first);
+    if (changed) adjust(b, tile, first, data);
     if (!whole && !data) hide(b, tile, first);
     if (changed || !whole) tile.maximum(largest);
     if (partly) {
@@ -310,12 +312,13 @@ class FusedRun {
   // ---- what changes a score
 
   // Everything after the product: softcap, ALiBi, bias and mask.
-  void adjust(const Block& b, const ScoreTile<Real>& tile, std::int64_t first) const {
+  void adjust(const Block& b, const ScoreTile<Real>& tile, std::int64_t first,
+              bool with_addend) const {
     if (p_.softcap != 0) tile.softcap(static_cast<Real>(p_.softcap));
     if (p_.alibi.has_value()) {
       tile.alibi(slope_, unit_.query_begin + b.row + seq_.offset - first);
     }
-    if (p_.mask.has_value() || p_.bias.has_value()) tile.add(w_.addend);
+    if (with_addend) tile.add(w_.addend);
   }
 
   void hide(const Block& b, const ScoreTile<Real>& tile, std::int64_t first) const {
@@ -323,7 +326,7 @@ class FusedRun {
   }
 
   // addend[j][query] = bias, -inf where the mask hides. Lanes past the last query: hidden.
-  ScoreTile<Real> read_addend(const Block& b, std::int64_t first, std::int64_t n) {
+  ScoreTile<Real> read_addend(const Block& b, std::int64_t first, std::int64_t n, bool with_mask) {
     const std::int64_t width = b.width();
     const auto read = [&](const TensorView& view, Real* to) {
       const std::int64_t offset = seq_.batch * view.stride(0) + unit_.head * view.stride(1) +
@@ -338,13 +341,25 @@ class FusedRun {
     };
     const ScoreTile<Real> tile{w_.addend, n, b.vectors};
     if (p_.bias.has_value()) read(p_.bias, w_.addend);
-    if (p_.mask.has_value() && p_.bias.has_value()) {
+    if (with_mask && p_.bias.has_value()) {
       read(p_.mask, w_.hidden);
       tile.hide_where_hidden(w_.hidden);
-    } else if (p_.mask.has_value()) {
+    } else if (with_mask) {
       read(p_.mask, w_.addend);
     }
     return tile;
+  }
+
+  // The mask of a block: most tiles of most masks are all true or all false, and then need not be
+  // read entry by entry. A mask whose keys are not contiguous counts as mixed.
+  Flags look_at_mask(const Block& b, std::int64_t first, std::int64_t n) const {
+    if (!p_.mask.has_value()) return Flags::all_true;
+    const TensorView& mask = p_.mask;
+    if (mask.stride(3) != 1) return Flags::mixed;
+    const auto* row = static_cast<const std::uint8_t*>(mask.data()) + seq_.batch * mask.stride(0) +
+                      unit_.head * mask.stride(1) + (first_query() + b.row) * mask.stride(2) +
+                      seq_.key_begin + first;
+    return scan_flags(row, mask.stride(2), mask.stride(2) == 0 ? 1 : b.rows, n);
   }
 
   // ---- softmax
@@ -500,8 +515,9 @@ class FusedRun {
       write_tile(b, capped, stages.softcapped);
     }
     if (stages.masked.data == nullptr && stages.weights.data == nullptr) return;
-    if (p_.mask.has_value() || p_.bias.has_value()) read_addend(b, key_begin_, n);
-    adjust(b, tile, key_begin_);
+    const bool data = p_.mask.has_value() || p_.bias.has_value();
+    if (data) read_addend(b, key_begin_, n, p_.mask.has_value());
+    adjust(b, tile, key_begin_, data);
     hide(b, tile, key_begin_);
     write_tile(b, tile, stages.masked);
     if (stages.weights.data == nullptr) return;

@@ -71,6 +71,33 @@ HWY_INLINE void read_row(const void* from, std::int64_t n, Real* HWY_RESTRICT to
   for (; i < n; ++i) to[i] = read_as<Real>(load<T>(from, i));
 }
 
+// What a matrix of bools holds. Any byte that is not 0 is true.
+enum class Flags { all_false, all_true, mixed };
+
+HWY_INLINE Flags scan_flags(const std::uint8_t* flags, std::int64_t row_stride, std::int64_t rows,
+                            std::int64_t columns) {
+  const hn::CappedTag<std::uint8_t, 16> d;
+  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  auto least = hn::Set(d, std::uint8_t{255}), some = hn::Zero(d);
+  std::uint8_t tail_least = 255, tail_some = 0;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::uint8_t* row = flags + r * row_stride;
+    std::int64_t c = 0;
+    for (; c + lanes <= columns; c += lanes) {
+      const auto bytes = hn::LoadU(d, row + c);
+      least = hn::Min(least, bytes);
+      some = hn::Or(some, bytes);
+    }
+    for (; c < columns; ++c) {
+      tail_least = tail_least < row[c] ? tail_least : row[c];
+      tail_some |= row[c];
+    }
+  }
+  const bool any_false = tail_least == 0 || !hn::AllFalse(d, hn::Eq(least, hn::Zero(d)));
+  const bool any_true = tail_some != 0 || !hn::AllTrue(d, hn::Eq(some, hn::Zero(d)));
+  return !any_false ? Flags::all_true : any_true ? Flags::mixed : Flags::all_false;
+}
+
 // to[i] = from[i] rounded once to T, i < n. `to` may be unaligned.
 template <typename T, typename Real>
 HWY_INLINE void write_row(const Real* HWY_RESTRICT from, std::int64_t n, void* to) {
