@@ -19,7 +19,7 @@ set_target_properties(qkv_core PROPERTIES
   LIBRARY_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/python/qkv")
 # Not bench itself: the program in it is called as the standard header <compare> is.
 target_include_directories(qkv_core PRIVATE . python/src)
-target_link_libraries(qkv_core PRIVATE qkv_objects qkv_library_options qkv_warnings)
+target_link_libraries(qkv_core PRIVATE qkv_objects qkv_explain_objects qkv_library_options qkv_warnings)
 
 file(GLOB_RECURSE package_files CONFIGURE_DEPENDS RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}/python"
   python/qkv/*.py python/qkv/*.pyi python/qkv/py.typed)

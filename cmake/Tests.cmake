@@ -61,6 +61,9 @@ set_target_properties(qkv_tests PROPERTIES CXX_EXTENSIONS OFF)
 target_include_directories(qkv_tests PRIVATE .)
 target_link_libraries(qkv_tests PRIVATE
   qkv_objects qkv_library_options qkv_test_options qkv_warnings GTest::gmock_main)
+if(QKV_BUILD_EXPLAIN)
+  target_link_libraries(qkv_tests PRIVATE qkv_explain_objects)
+endif()
 if(QKV_BUILD_CLI)
   target_sources(qkv_tests PRIVATE $<TARGET_OBJECTS:qkv_cli_objects>)
   target_link_libraries(qkv_tests PRIVATE qkv_cli_headers)
@@ -70,7 +73,7 @@ target_compile_definitions(qkv_tests PRIVATE
   QKV_SOURCE_DIR="${CMAKE_CURRENT_SOURCE_DIR}"
   QKV_CMAKE_VERSION="${PROJECT_VERSION}")
 if(QKV_TEST_SHARDS)
-  # A start under a sanitizer or an emulator costs more than most tests. `make test` lists what they skip.
+  # To start a process costs more than most tests. `make test` lists what they skip.
   math(EXPR last_shard "${QKV_TEST_SHARDS} - 1")
   foreach(shard RANGE ${last_shard})
     add_test(NAME tests.${shard} COMMAND qkv_tests)
