@@ -75,7 +75,8 @@ def notes(report):
     lines = [
         f"ms (% of the FMA peak), {report['threads']} threads, f32, medians; {report['machine']['cpu']}",
         f"peak: {probes['fma']:.0f} GFLOP/s ({probes['target']}), {probes['bandwidth']:.1f} GB/s from memory; "
-        f"samples beside an FMA probe below {probes['undisturbed']:.0%} of it are dropped, ~ where too few are left",
+        f"samples beside an FMA probe below {probes['undisturbed']:.0%} of it, or while others worked, are dropped; "
+        "~ where fewer than 3 are left",
     ]
     if probes["share_of_cores"] < 0.8:
         lines.append(f"all threads together reached {probes['share_of_cores']:.0%} of what each can alone: the machine "

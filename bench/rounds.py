@@ -1,7 +1,7 @@
 """All contenders on one problem, in rounds: each runs once a round, between two probes.
 
-A sample counts only if both probes beside it saw an undisturbed machine. Contenders are processes of
-their own (worker.py), of which one runs at a time.
+A sample counts only if both probes beside it saw an undisturbed machine, and nobody else had the cores
+meanwhile. Contenders are processes of their own (worker.py), of which one runs at a time.
 """
 
 import json
@@ -16,9 +16,20 @@ from pathlib import Path
 from qkv import _core
 
 UNDISTURBED = 0.85  # of the run's best probe
+OTHERS = 0.05  # of the cores' time during a sample that others may have had
 SETTLE = 0.02  # seconds that idle threads of the last contender may still spin
 PATIENCE = 10  # probes that a sample waits for a quiet moment
-SAMPLE = 0.04  # seconds that a sample takes at least, by repetition
+SAMPLE = 0.1  # seconds that a sample takes at least, by repetition
+
+
+def busy_seconds():
+    """What all CPUs of this machine have worked, and what its host took away; 0 where that is not told."""
+    try:
+        with open("/proc/stat") as file:
+            user, nice, system, _idle, _wait, irq, softirq, steal = map(int, file.readline().split()[1:9])
+    except OSError:
+        return 0.0
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
 class Contender:
@@ -126,7 +137,7 @@ def worth_sampling(results):
 
 
 def sample(contenders, results, chosen, probes, rounds, budget):
-    """Fills results[…]["samples"] with (seconds, lower of the FMA probes beside it, undisturbed)."""
+    """Fills results[…]["samples"] with (seconds, share of the cores that others had, undisturbed)."""
     by_name = {contender.library: contender for contender in contenders}
     for library, contender in by_name.items():
         contender.ask("keep", variants=[variant for name, variant in chosen if name == library])
@@ -141,12 +152,14 @@ def sample(contenders, results, chosen, probes, rounds, budget):
             if result.get("spent", 0) > 3 * budget and len(result["samples"]) >= 3:
                 continue  # slow, and no quiet moment to be had: the others go on without it
             times = max(2 if variant == "throughput" else 1, int(SAMPLE / result["seconds"]))
-            before = probes.wait_for_quiet(after)
-            seconds = by_name[library].ask("run", variant=variant, times=times)["seconds"]
+            before, busy = probes.wait_for_quiet(after), busy_seconds()
+            answer = by_name[library].ask("run", variant=variant, times=times)
+            seconds, spent = answer["seconds"], answer["seconds"] * times
+            others = (busy_seconds() - busy - answer["worked"]) / (spent * probes.threads)
             after = probes.measure()
-            quiet = probes.is_quiet(before) and probes.is_quiet(after)
-            result["samples"].append((seconds, min(before[0], after[0]), quiet))
-            result["spent"] = result.get("spent", 0) + seconds * times
+            quiet = probes.is_quiet(before) and probes.is_quiet(after) and others < OTHERS
+            result["samples"].append((seconds, others, quiet))
+            result["spent"] = result.get("spent", 0) + spent
 
 
 def summarise(results):
@@ -160,7 +173,7 @@ def summarise(results):
         result["count"], result["dropped"] = len(samples), len(samples) - len(good)
         result["noisy"] = len(good) < 3
         if result["noisy"]:
-            good = [seconds for seconds, _, _ in sorted(samples, key=lambda s: -s[1])[:3]]
+            good = [seconds for seconds, _, _ in sorted(samples, key=lambda s: s[1])[:3]]
         result["seconds"] = statistics.median(good)
         result["fastest"] = min(seconds for seconds, _, _ in samples)
         result["sampled"] = True
