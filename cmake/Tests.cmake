@@ -48,8 +48,7 @@ if(QKV_TESTS_MATCHING)
 endif()
 
 add_executable(qkv_tests ${test_sources})
-# A quarter of what a test file costs the compiler. (But ccache cannot work with them.)
-if(QKV_PCH OR NOT CMAKE_CXX_COMPILER_LAUNCHER)
+if(QKV_PCH)
   target_precompile_headers(qkv_tests PRIVATE
     <algorithm> <cmath> <map> <memory> <string> <vector> <fmt/format.h> <gmock/gmock.h> <gtest/gtest.h>
     <nlohmann/json.hpp>)
