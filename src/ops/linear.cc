@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/linear/linear.h"
+#include "kernels/linear/packed.h"
 #include "kernels/rows.h"
 #include "ops/compute.h"
 
@@ -31,7 +32,7 @@ std::int64_t check_linear(const Refuse& refuse, std::string_view name, const Lin
 }
 
 void run_linear(const LinearWeights& weights, const TensorView& x, const MutableTensorView& out,
-                DType dtype, int threads) {
+                DType dtype, int threads, const LinearEpilogue& epilogue) {
   LinearProblem p;
   p.x = x;
   p.weight = weights.weight;
@@ -40,6 +41,8 @@ void run_linear(const LinearWeights& weights, const TensorView& x, const Mutable
   p.rows = row_count(x);
   p.in = x.dim(-1);
   p.out = out.dim(-1);
+  p.activation = epilogue.activation;
+  p.residual = epilogue.residual;
   const std::int64_t row_tiles = (p.rows + kTileRows - 1) / kTileRows;
   const std::int64_t output_tiles = (p.out + kLinearOutputs - 1) / kLinearOutputs;
   compute_items(row_tiles * output_tiles, dtype, {kLinearScratchRows, p.in}, threads,
@@ -53,24 +56,49 @@ void run_linear(const LinearWeights& weights, const TensorView& x, const Mutable
                 });
 }
 
-void linear_forward(const LinearWeights& weights, const TensorView& x, const MutableTensorView& out,
-                    const LinearOptions& options) {
-  constexpr Refuse refuse("linear_forward");
-  refuse.unless_given("x", x);
-  refuse.unless_float("x", x);
-  if (x.rank() < 1) refuse.value("x", "at least one dimension [..., in]", "a scalar");
+void run_linear(const PreparedLinear& weights, const TensorView& x, const MutableTensorView& out,
+                DType dtype, int threads, const LinearEpilogue& epilogue) {
+  const PreparedLinear::Packed& packed = weights.packed();
+  run_linear(LinearWeights{packed.weight, packed.bias}, x, out, dtype, threads, epilogue);
+}
+
+void check_linear_call(const Refuse& refuse, const TensorView& x, const MutableTensorView& out,
+                       std::int64_t out_width, const LinearOptions& options) {
   Dims shape = x.shape();
-  shape[-1] = check_linear(refuse, "", weights, x.dim(-1));
+  shape[-1] = out_width;
   refuse.unless_shape("out", out, shape, "[..., out]");
   refuse.unless_float("out", out);
   refuse.unless_writable("out", out);
   refuse.if_overlap("out", out, "x", x);
-  refuse.if_overlap("out", out, "weight", weights.weight);
-  refuse.if_overlap("out", out, "bias", weights.bias);
+  const TensorView& residual = options.residual;
+  if (residual.has_value()) {
+    refuse.unless_float("residual", residual);
+    refuse.unless_shape("residual", residual, shape, "[..., out]");
+    const bool same = residual.data() == out.data() && residual.dtype() == out.dtype() &&
+                      residual.strides() == out.strides();
+    if (!same) refuse.if_overlap("out", out, "residual", residual);
+  }
   if (options.threads < 0) {
     refuse.value("threads", "0 (default) or more", fmt::format("{}", options.threads));
   }
-  run_linear(weights, x, out, compute_dtype(x, options.accumulate), options.threads);
+}
+
+void check_linear_input(const Refuse& refuse, const TensorView& x) {
+  refuse.unless_given("x", x);
+  refuse.unless_float("x", x);
+  if (x.rank() < 1) refuse.value("x", "at least one dimension [..., in]", "a scalar");
+}
+
+void linear_forward(const LinearWeights& weights, const TensorView& x, const MutableTensorView& out,
+                    const LinearOptions& options) {
+  constexpr Refuse refuse("linear_forward");
+  check_linear_input(refuse, x);
+  const std::int64_t width = check_linear(refuse, "", weights, x.dim(-1));
+  check_linear_call(refuse, x, out, width, options);
+  refuse.if_overlap("out", out, "weight", weights.weight);
+  refuse.if_overlap("out", out, "bias", weights.bias);
+  run_linear(weights, x, out, compute_dtype(x, options.accumulate), options.threads,
+             {options.activation, options.residual});
 }
 
 }  // namespace qkv

@@ -15,8 +15,23 @@ namespace qkv {
 std::int64_t check_linear(const Refuse& refuse, std::string_view name, const LinearWeights& weights,
                           std::int64_t in);
 
+// The other checks of a call: x, then, when the width of its result is known, out and options.
+void check_linear_input(const Refuse& refuse, const TensorView& x);
+void check_linear_call(const Refuse& refuse, const TensorView& x, const MutableTensorView& out,
+                       std::int64_t out_width, const LinearOptions& options);
+
+// What follows the product of a linear map.
+struct LinearEpilogue {
+  Activation activation = Activation::none;
+  TensorView residual{};  // as in LinearOptions
+};
+
 // linear_forward of arguments that are known to fit, computed in `dtype` (f32 or f64).
 void run_linear(const LinearWeights& weights, const TensorView& x, const MutableTensorView& out,
-                DType dtype, int threads);
+                DType dtype, int threads, const LinearEpilogue& epilogue = {});
+
+// The same with prepared weights.
+void run_linear(const PreparedLinear& weights, const TensorView& x, const MutableTensorView& out,
+                DType dtype, int threads, const LinearEpilogue& epilogue = {});
 
 }  // namespace qkv

@@ -2,9 +2,14 @@
 
 #include <cstdint>
 
+#include "qkv/linear.h"
 #include "qkv/tensor.h"
 
 namespace qkv {
+
+// One element; the formulas stand in qkv/linear.h.
+template <typename Real>
+Real activate(Activation activation, Real x) noexcept;
 
 // Element by element. All views have one shape; y may be x or b. Rows r count through all
 // dimensions but the last, n elements each. Scratch: 2·n numbers.

@@ -2,11 +2,12 @@
 
 #include <cstdint>
 
+#include "qkv/linear.h"
 #include "qkv/tensor.h"
 
 namespace qkv {
 
-// y[r, o] = Σ_i x[r, i]·weight[o, i] + bias[o]
+// y[r, o] = activation(Σ_i x[r, i]·weight[o, i] + bias[o]) + residual[r, o]
 //
 // Everything in it is checked. Rows r count through all dimensions but the last.
 struct LinearProblem {
@@ -15,6 +16,8 @@ struct LinearProblem {
   TensorView weight;    // [out, in]
   TensorView bias;      // [out] or none
   MutableTensorView y;  // [..., out]
+  Activation activation = Activation::none;
+  TensorView residual;  // [..., out] or none; may be y
 };
 
 // Rows and outputs of one tile, half-open. A tile has at most kLinearOutputs outputs.

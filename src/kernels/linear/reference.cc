@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "kernels/activation/activation.h"
 #include "kernels/linear/linear.h"
 #include "kernels/rows.h"
 
@@ -37,6 +38,15 @@ Outputs<Real> products(const Real* x, const Real* packed, std::int64_t in) noexc
   return sums;
 }
 
+template <typename Real>
+void add_residual(const LinearProblem& p, std::int64_t row, std::int64_t begin, std::int64_t count,
+                  Outputs<Real>& y) noexcept {
+  Outputs<Real> residual{};
+  const std::int64_t step = p.residual.stride(-1);
+  gather(p.residual, row_offset(p.residual, row) + begin * step, step, count, residual.data());
+  for (std::size_t o = 0; o < y.size(); ++o) y[o] += residual[o];
+}
+
 }  // namespace
 
 template <typename Real>
@@ -53,7 +63,8 @@ void linear_reference_tile(const LinearProblem& p, const LinearTile& tile, Real*
   for (std::int64_t row = tile.row_begin; row < tile.row_end; ++row) {
     gather(p.x, row_offset(p.x, row), p.x.stride(-1), p.in, x);
     Outputs<Real> y = products(x, packed, p.in);
-    for (std::size_t o = 0; o < y.size(); ++o) y[o] += bias[o];
+    for (std::size_t o = 0; o < y.size(); ++o) y[o] = activate(p.activation, y[o] + bias[o]);
+    if (p.residual.has_value()) add_residual(p, row, tile.output_begin, count, y);
     const std::int64_t step = p.y.stride(-1);
     scatter(y.data(), count, p.y, row_offset(p.y, row) + tile.output_begin * step, step);
   }

@@ -1,0 +1,119 @@
+// PreparedLinear: weights checked and copied once, then linear_forward without them in its way.
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "kernels/linear/packed.h"
+#include "kernels/rows.h"
+#include "ops/compute.h"
+#include "ops/linear.h"
+
+namespace qkv {
+namespace {
+
+constexpr Refuse kRefuse("PreparedLinear");
+
+constexpr std::array kActivations = {"none", "relu", "silu", "gelu", "gelu_tanh"};
+constexpr std::array kBackends = {"automatic", "reference"};
+constexpr std::array kStorages = {"as given", "f32", "f64", "f16", "bf16"};
+
+// f32 holds every number of f16 and bf16, and f64 those of all.
+DType widest_dtype(std::span<const LinearWeights> weights) {
+  DType widest = weights.front().weight.dtype();
+  for (const LinearWeights& w : weights) {
+    if (w.weight.dtype() == widest) continue;
+    const bool f64 = w.weight.dtype() == DType::f64 || widest == DType::f64;
+    widest = f64 ? DType::f64 : DType::f32;
+  }
+  return widest;
+}
+
+DType storage_dtype(std::span<const LinearWeights> weights, WeightStorage storage) {
+  switch (storage) {
+    case WeightStorage::f32: return DType::f32;
+    case WeightStorage::f64: return DType::f64;
+    case WeightStorage::f16: return DType::f16;
+    case WeightStorage::bf16: return DType::bf16;
+    case WeightStorage::as_given: break;
+  }
+  return widest_dtype(weights);
+}
+
+// Checks every part, then lays them one under another.
+void stack(std::span<const LinearWeights> weights, WeightStorage storage,
+           PreparedLinear::Packed& packed) {
+  if (weights.empty()) kRefuse.value("weights", "at least one", "none");
+  bool biased = false;
+  for (std::size_t n = 0; n < weights.size(); ++n) {
+    const std::string name = weights.size() == 1 ? "" : fmt::format("weights[{}].", n);
+    const TensorView& weight = weights[n].weight;
+    kRefuse.unless_rank(name + "weight", weight, 2, "[out, in]");
+    if (n == 0) packed.in = weight.dim(1);
+    packed.out += check_linear(kRefuse, name, weights[n], packed.in);
+    biased = biased || weights[n].bias.has_value();
+  }
+  packed.weight = Tensor(storage_dtype(weights, storage), {packed.out, packed.in});
+  // A bias is small, and its rounding would be seen in every row: as exact as it may be needed.
+  if (biased) packed.bias = Tensor(DType::f64, {packed.out});
+  std::int64_t begin = 0;
+  for (const LinearWeights& w : weights) {
+    const std::int64_t end = begin + w.weight.dim(0);
+    copy(w.weight, packed.weight.view().slice(0, begin, end));
+    if (w.bias.has_value()) copy(w.bias, packed.bias.view().slice(0, begin, end));
+    begin = end;
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(Activation activation) noexcept {
+  return kActivations[static_cast<std::size_t>(activation)];
+}
+std::string_view name_of(LinearBackend backend) noexcept {
+  return kBackends[static_cast<std::size_t>(backend)];
+}
+std::string_view name_of(WeightStorage storage) noexcept {
+  return kStorages[static_cast<std::size_t>(storage)];
+}
+
+PreparedLinear::PreparedLinear(const LinearWeights& weights, const PrepareOptions& options)
+    : PreparedLinear(std::span(&weights, 1), options) {}
+
+PreparedLinear::PreparedLinear(std::span<const LinearWeights> weights,
+                               const PrepareOptions& options) {
+  auto packed = std::make_shared<Packed>();
+  stack(weights, options.storage, *packed);
+  packed_ = std::move(packed);
+}
+
+std::int64_t PreparedLinear::in() const noexcept { return packed_ ? packed_->in : 0; }
+std::int64_t PreparedLinear::out() const noexcept { return packed_ ? packed_->out : 0; }
+std::size_t PreparedLinear::bytes() const noexcept {
+  if (!packed_) return 0;
+  const auto size = [](const Tensor& t) {
+    return static_cast<std::size_t>(t.size()) * size_of(t.dtype());
+  };
+  return size(packed_->weight) + size(packed_->bias);
+}
+
+void PreparedLinear::forward(const TensorView& x, const MutableTensorView& out,
+                             const LinearOptions& options) const {
+  if (!packed_) kRefuse.value("weights", "prepared ones", "none");
+  check_linear_input(kRefuse, x);
+  if (x.dim(-1) != packed_->in) {
+    kRefuse.value("x", fmt::format("shape [..., {}]", packed_->in), to_string(x.shape()));
+  }
+  check_linear_call(kRefuse, x, out, packed_->out, options);
+  run_linear(*this, x, out, compute_dtype(x, options.accumulate), options.threads,
+             {options.activation, options.residual});
+}
+
+std::string PreparedLinear::describe(std::int64_t rows, const LinearOptions& options) const {
+  if (!packed_) kRefuse.value("weights", "prepared ones", "none");
+  (void)options;
+  return fmt::format("linear     {} rows, {} -> {}, weights {}\nkernel     {}\n", rows, packed_->in,
+                     packed_->out, name_of(packed_->weight.dtype()), name_of(packed_->backend));
+}
+
+}  // namespace qkv
