@@ -3,6 +3,7 @@
 // All of qkv.
 
 #include "qkv/attention.h"
+#include "qkv/cached_attention.h"
 #include "qkv/conv.h"
 #include "qkv/cpu.h"
 #include "qkv/detector.h"
@@ -11,6 +12,7 @@
 #include "qkv/export.h"
 #include "qkv/file.h"
 #include "qkv/gpt.h"
+#include "qkv/kv_cache.h"
 #include "qkv/linear.h"
 #include "qkv/norm.h"
 #include "qkv/npy.h"
