@@ -107,4 +107,25 @@ QKV_API void onnx_attention(const OnnxAttentionInputs& inputs,
                             const OnnxAttentionOutputs& outputs,
                             const OnnxAttentionExecution& execution = {});
 
+// The operator RotaryEmbedding of ONNX, opset 23, on top of rope_forward (rope.h); R is
+// rotary_embedding_dim, or D.
+struct OnnxRotaryInputs {
+  TensorView input{};         // [B, H, T, D] or [B, T, H·D]
+  TensorView cos_cache{};     // [P, R/2] with position_ids, otherwise [B, T, R/2]
+  TensorView sin_cache{};     // as cos_cache
+  TensorView position_ids{};  // [B, T], i64 (or i32), each in [0, P)
+};
+
+struct OnnxRotaryAttributes {
+  bool interleaved = false;
+  std::int64_t num_heads = 0;             // needed for an input of rank 3
+  std::int64_t rotary_embedding_dim = 0;  // 0: all of D
+};
+
+// output has input's shape, and may be it. Throws Error, before anything is written, if arguments
+// do not fit or position_ids leave the table.
+QKV_API void onnx_rotary_embedding(const OnnxRotaryInputs& inputs,
+                                   const OnnxRotaryAttributes& attributes,
+                                   const MutableTensorView& output, int threads = 0);
+
 }  // namespace qkv
