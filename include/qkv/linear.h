@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "qkv/activation.h"
 #include "qkv/attention.h"
 #include "qkv/cpu.h"
 #include "qkv/export.h"
@@ -20,15 +21,6 @@ struct LinearWeights {
   TensorView weight{};  // [out, in], any strides: a Conv1D's (in, out) array is its transpose
   TensorView bias{};    // [out], or none
 };
-
-// What is applied to each element of a linear map's result.
-//   relu       max(x, 0)
-//   silu       x / (1 + exp(-x))
-//   gelu       x/2·(1 + erf(x/√2))
-//   gelu_tanh  x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³)))
-enum class Activation : std::uint8_t { none, relu, silu, gelu, gelu_tanh };
-
-QKV_API std::string_view name_of(Activation activation) noexcept;
 
 enum class LinearBackend : std::uint8_t {
   automatic,  // the fastest one that can do the job

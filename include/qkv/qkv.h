@@ -2,6 +2,7 @@
 
 // All of qkv.
 
+#include "qkv/activation.h"
 #include "qkv/attention.h"
 #include "qkv/cached_attention.h"
 #include "qkv/conv.h"

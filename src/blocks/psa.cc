@@ -64,7 +64,7 @@ void PsaBlockRun::run() {
   call_.show("residual", residual_);
   run_pointwise(pointwise_matrix(weights_.expand), residual_, hidden_, call_.dtype, threads);
   call_.show("ffn.expand", hidden_);
-  run_silu(hidden_, hidden_, call_.dtype, threads);
+  run_activation(Activation::silu, hidden_, hidden_, call_.dtype, threads);
   call_.show("ffn.silu", hidden_);
   run_pointwise(pointwise_matrix(weights_.reduce), hidden_, branch_, call_.dtype, threads);
   call_.show("ffn.reduce", branch_);
@@ -144,12 +144,12 @@ void c2psa_forward(const C2psaWeights& weights, const TensorView& x, const Mutab
 
   call.show("input", x);
   run_pointwise(cv1, x, halves, call.dtype, options.threads);
-  run_silu(halves, halves, call.dtype, options.threads);
+  run_activation(Activation::silu, halves, halves, call.dtype, options.threads);
   call.show("cv1", halves);
   for (const auto& block : blocks) block->run();
   call.show("concat", halves);
   run_pointwise(cv2, halves, mixed, call.dtype, options.threads);
-  run_silu(mixed, out, call.dtype, options.threads);
+  run_activation(Activation::silu, mixed, out, call.dtype, options.threads);
   call.show("output", out);
 }
 

@@ -1,10 +1,19 @@
 #include "ops/conv.h"
 
+#include <algorithm>
+
 #include "kernels/conv/depthwise.h"
+#include "kernels/simd/row_kernels.h"
 #include "ops/compute.h"
 #include "ops/linear.h"
+#include "ops/lines.h"
 
 namespace qkv {
+namespace {
+
+constexpr std::int64_t kPlanePixels = 1 << 12;  // of a piece of work: some microseconds
+
+}  // namespace
 
 LinearWeights check_pointwise(const Refuse& refuse, std::string_view name,
                               const ConvWeights& weights, std::int64_t in) {
@@ -41,13 +50,52 @@ void check_depthwise(const Refuse& refuse, std::string_view name, const ConvWeig
 
 void run_depthwise(const ConvWeights& weights, const TensorView& x, const MutableTensorView& out,
                    DType dtype, int threads) {
-  const DepthwiseProblem p{x, weights.weight.select(1, 0), weights.bias, out};
   const std::int64_t channels = x.dim(1), W = x.dim(3);
+  if (dtype == DType::f32 && has_fast_depthwise(weights, x, out)) {
+    Tensor scratch(DType::f32,
+                   {worker_count(x.dim(0) * channels, threads), 3, depthwise_padded(W)});
+    return run_fast_depthwise(weights, x, out, false, threads, scratch.as<float>().data());
+  }
+  const DepthwiseProblem p{x, weights.weight.select(1, 0), weights.bias, out};
   // Three padded lines in and one out: less than four padded ones.
   compute_items(x.dim(0) * channels, dtype, {4, W + 2}, threads,
                 [&](std::int64_t plane, auto* scratch) {
                   depthwise_reference_plane(p, plane / channels, plane % channels, scratch);
                 });
+}
+
+bool has_fast_depthwise(const ConvWeights& weights, const TensorView& x,
+                        const MutableTensorView& out) {
+  return has_f32_lines(x) && has_f32_lines(out) && has_f32_lines(weights.weight) &&
+         weights.weight.is_dense() && (!weights.bias.has_value() || has_f32_lines(weights.bias));
+}
+
+void run_fast_depthwise(const ConvWeights& weights, const TensorView& x,
+                        const MutableTensorView& out, bool accumulate, int threads,
+                        float* scratch) {
+  const RowKernels& kernels = row_kernels();
+  const std::int64_t channels = x.dim(1), H = x.dim(2), W = x.dim(3), planes = x.dim(0) * channels;
+  if (H == 0 || W == 0) return;
+  const float* taps = static_cast<const float*>(weights.weight.data());
+  const float* bias =
+      weights.bias.has_value() ? static_cast<const float*>(weights.bias.data()) : nullptr;
+  const std::int64_t together = std::max<std::int64_t>(1, kPlanePixels / (H * W));
+  parallel_for((planes + together - 1) / together, threads, [&](std::int64_t item, int worker) {
+    for (std::int64_t i = item * together; i < std::min(planes, (item + 1) * together); ++i) {
+      const std::int64_t b = i / channels, c = i % channels;
+      DepthwisePlane plane;
+      plane.height = H;
+      plane.width = W;
+      plane.x = static_cast<const float*>(x.data()) + b * x.stride(0) + c * x.stride(1);
+      plane.x_stride = x.stride(2);
+      std::copy_n(taps + c * 9, 9, plane.taps);
+      plane.bias = bias != nullptr ? bias[c] : 0.0f;
+      plane.accumulate = accumulate;
+      plane.y = static_cast<float*>(out.data()) + b * out.stride(0) + c * out.stride(1);
+      plane.y_stride = out.stride(2);
+      kernels.depthwise(plane, scratch + worker * 3 * depthwise_padded(W));
+    }
+  });
 }
 
 }  // namespace qkv

@@ -46,7 +46,7 @@ TEST(Depthwise, NothingOutsideTheImageIsRead) {
 TEST(Silu, Values) {
   const Tensor x = tensor_of({0, 1, -1, 100, -100, -1e4, 1e4}, {7}, DType::f32);
   Tensor y(DType::f32, {7});
-  run_silu(x, y, DType::f32, 0);
+  run_activation(Activation::silu, x, y, DType::f32, 0);
   expect_values(y, {0, 0.7310586, -0.2689414, 100, 0, 0, 1e4}, 1e-6);
 }
 

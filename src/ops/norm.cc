@@ -1,16 +1,44 @@
 #include "ops/norm.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/norm/norm.h"
 #include "kernels/rows.h"
+#include "kernels/simd/row_kernels.h"
 #include "ops/compute.h"
+#include "ops/lines.h"
 
 namespace qkv {
 namespace {
 
 bool same_elements(const TensorView& x, const TensorView& out) {
   return x.data() == out.data() && x.dtype() == out.dtype() && x.strides() == out.strides();
+}
+
+// Elements of a piece of work: some microseconds.
+constexpr std::int64_t kPiece = 1 << 14;
+
+// A weight of [n], or none, that the vectorised kernel can read where it lies.
+bool is_line(const TensorView& view) { return !view.has_value() || has_f32_lines(view); }
+
+const float* line_of(const TensorView& view) {
+  return view.has_value() ? static_cast<const float*>(view.data()) : nullptr;
+}
+
+void run_lines(const NormWeights& weights, const TensorView& x, const MutableTensorView& out,
+               int threads) {
+  const std::int64_t n = x.dim(-1), rows = row_count(x);
+  if (rows == 0 || n == 0) return;
+  const NormLines norm{n, line_of(weights.weight), line_of(weights.bias),
+                       static_cast<float>(weights.eps), weights.kind == NormKind::rms};
+  const RowKernels& kernels = row_kernels();
+  const std::int64_t together = std::max<std::int64_t>(1, kPiece / n);
+  parallel_for((rows + together - 1) / together, threads, [&](std::int64_t item, int) {
+    for (std::int64_t row = item * together; row < std::min(rows, (item + 1) * together); ++row) {
+      kernels.norm(norm, line_at(x, row * n), 0, 1, line_at(out, row * n), 0);
+    }
+  });
 }
 
 }  // namespace
@@ -32,6 +60,10 @@ void check_norm(const Refuse& refuse, std::string_view name, const NormWeights& 
 
 void run_norm(const NormWeights& weights, const TensorView& x, const MutableTensorView& out,
               DType dtype, int threads) {
+  if (dtype == DType::f32 && has_f32_lines(x) && has_f32_lines(out) && is_line(weights.weight) &&
+      is_line(weights.bias)) {
+    return run_lines(weights, x, out, threads);
+  }
   const NormProblem p{x, weights, out};
   compute_items(row_count(x), dtype, {2, x.dim(-1)}, threads,
                 [&](std::int64_t row, auto* scratch) { norm_reference_row(p, row, scratch); });

@@ -26,7 +26,8 @@ TEST(Norm, InPlaceAndStrided) {
   Tensor across = Tensor::copy_of(x.view().permute({2, 0, 1}));
   const MutableTensorView view = across.view().permute({1, 2, 0});
   norm_forward({}, view, view);
-  EXPECT_EQ(max_difference(view, y), 0);
+  // Other loops, other roundings: (n + 10)·|y| + (n + 2)·|x|/deviation units of 2⁻²⁴, both below 4.
+  EXPECT_LE(max_difference(view, y), 22 * 4 * 0x1p-24);
 }
 
 // A large mean must not eat the differences.

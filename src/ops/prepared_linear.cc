@@ -14,7 +14,6 @@ namespace {
 
 constexpr Refuse kRefuse("PreparedLinear");
 
-constexpr std::array kActivations = {"none", "relu", "silu", "gelu", "gelu_tanh"};
 constexpr std::array kBackends = {"automatic", "reference"};
 constexpr std::array kStorages = {"as given", "f32", "f64", "f16", "bf16"};
 
@@ -67,9 +66,6 @@ void stack(std::span<const LinearWeights> weights, WeightStorage storage,
 
 }  // namespace
 
-std::string_view name_of(Activation activation) noexcept {
-  return kActivations[static_cast<std::size_t>(activation)];
-}
 std::string_view name_of(LinearBackend backend) noexcept {
   return kBackends[static_cast<std::size_t>(backend)];
 }

@@ -14,6 +14,7 @@ double activated(Activation activation, double x) {
     case Activation::relu: return std::max(x, 0.0);
     case Activation::silu: return x * (1 / (1 + std::exp(-x)));
     case Activation::gelu: return x * 0.5 * std::erfc(-x / std::sqrt(2.0));
+    case Activation::quick_gelu: return x / (1 + std::exp(-1.702 * x));
     case Activation::gelu_tanh: break;
   }
   const double pi = std::acos(-1.0);

@@ -1,0 +1,279 @@
+// Every kernel of the table on every target of this CPU, against the reference in f64.
+
+#include "kernels/simd/row_kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/activation/activation.h"
+#include "kernels/conv/depthwise.h"
+#include "kernels/norm/norm.h"
+#include "qkv/norm.h"
+#include "tests/block_trace.h"
+
+namespace qkv::testing {
+namespace {
+
+constexpr double kEps = 0x1p-23;
+constexpr double kTiny = 0x1p-126;  // what is smaller may be 0
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr std::int64_t kLengths[] = {1, 2, 3, 7, 8, 9, 15, 16, 17, 26, 50, 64, 113, 203};
+constexpr Activation kActivations[] = {Activation::none,       Activation::relu,
+                                       Activation::gelu,       Activation::gelu_tanh,
+                                       Activation::quick_gelu, Activation::silu};
+
+// Numbers in the middle of a buffer of NaN, one element off any alignment.
+class Line {
+ public:
+  explicit Line(std::int64_t n) : numbers_(static_cast<std::size_t>(n) + 2 * kMargin, kNaN), n_(n) {
+    std::fill_n(data(), n, 0.0f);
+  }
+  explicit Line(const Tensor& values) : Line(values.size()) {
+    for (std::int64_t i = 0; i < n_; ++i) {
+      data()[i] = static_cast<float>(values.as<double>()[static_cast<std::size_t>(i)]);
+    }
+  }
+  float* data() { return numbers_.data() + kMargin; }
+  const float* data() const { return numbers_.data() + kMargin; }
+  bool margins_intact() const {
+    const auto nan = [](float x) { return std::isnan(x); };
+    return std::all_of(numbers_.begin(), numbers_.begin() + kMargin, nan) &&
+           std::all_of(numbers_.end() - kMargin, numbers_.end(), nan);
+  }
+
+ private:
+  static constexpr std::int64_t kMargin = 33;
+  std::vector<float> numbers_;
+  std::int64_t n_;
+};
+
+Tensor reference_of(Activation activation, const Tensor& x) {
+  Tensor y(DType::f64, x.shape());
+  std::vector<double> scratch(static_cast<std::size_t>(2 * x.size()));
+  activation_reference_row(activation, x, y, 0, scratch.data());
+  return y;
+}
+
+// The size of what is exponentiated.
+double exponent(Activation activation, double x) {
+  switch (activation) {
+    case Activation::gelu: return x * x / 2;
+    case Activation::gelu_tanh: return std::abs(1.6 * (x + 0.044715 * x * x * x));
+    case Activation::quick_gelu: return std::abs(1.702 * x);
+    case Activation::silu: return std::abs(x);
+    default: return 0;
+  }
+}
+
+// As activation.h promises: an exponent w is rounded to some units of its last place, which exp
+// turns into a relative error of w of them; 8 for the rest. What is below the smallest normal
+// number may be 0, times x.
+double bound(Activation activation, double x, double y) {
+  return kEps * (8 + 2 * exponent(activation, x)) * std::abs(y) + kTiny * (1 + std::abs(x));
+}
+
+TEST(RowKernels, ActivationsOfManyNumbers) {
+  const std::int64_t n = 40001;
+  Tensor x(DType::f64, {n});
+  for (std::int64_t i = 0; i < n; ++i) {
+    x.as<double>()[static_cast<std::size_t>(i)] =
+        static_cast<float>(static_cast<double>(i - n / 2) / (n / 2) * 20);
+  }
+  const Line line(x);
+  for (const SimdTarget target : simd_targets()) {
+    for (const Activation activation : kActivations) {
+      Line y(n);
+      row_kernels(target).activate(activation, line.data(), n, y.data());
+      const Tensor expected = reference_of(activation, x);
+      for (std::int64_t i = 0; i < n; ++i) {
+        const double at = x.view().at({i}), value = expected.view().at({i});
+        ASSERT_NEAR(y.data()[i], value, bound(activation, at, value))
+            << name_of(target) << " " << name_of(activation) << " of " << at;
+      }
+    }
+  }
+}
+
+TEST(RowKernels, ActivationsOfWhatIsNoOrdinaryNumber) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float x[] = {infinity, kNaN, 3e38f, 0.0f, -0.0f, 1e-40f, -1e5f, -3e38f};
+  for (const SimdTarget target : simd_targets()) {
+    for (const Activation activation : kActivations) {
+      float y[8];
+      row_kernels(target).activate(activation, x, 8, y);
+      const std::string who = std::string(name_of(target)) + " " + std::string(name_of(activation));
+      EXPECT_EQ(y[0], infinity) << who;
+      EXPECT_TRUE(std::isnan(y[1])) << who;
+      EXPECT_EQ(y[2], 3e38f) << who;
+      EXPECT_EQ(y[3], 0.0f) << who;
+      EXPECT_EQ(y[4], 0.0f) << who;
+      EXPECT_LE(std::abs(y[5]), 1e-40f) << who;
+      if (activation == Activation::none) continue;
+      EXPECT_EQ(y[6], 0.0f) << who;
+      EXPECT_EQ(y[7], 0.0f) << who;
+    }
+  }
+}
+
+TEST(RowKernels, TailsOfElementwise) {
+  for (const SimdTarget target : simd_targets()) {
+    const RowKernels& kernels = row_kernels(target);
+    for (const std::int64_t n : kLengths) {
+      const Tensor x = random_tensor({n}, 1, 3), b = random_tensor({n}, 2, 3);
+      const Line line(x), other(b);
+      for (const Activation activation : kActivations) {
+        const Tensor expected = reference_of(activation, x);
+        Line y(n), gated(n);
+        kernels.activate(activation, line.data(), n, y.data());
+        kernels.gated(activation, line.data(), other.data(), n, gated.data());
+        for (std::int64_t i = 0; i < n; ++i) {
+          const double value = expected.view().at({i}),
+                       limit = bound(activation, x.view().at({i}), value);
+          ASSERT_NEAR(y.data()[i], value, limit);
+          const double product = value * b.view().at({i});
+          ASSERT_NEAR(gated.data()[i], product,
+                      limit * std::abs(b.view().at({i})) + kEps * std::abs(product) + kTiny);
+        }
+        EXPECT_TRUE(y.margins_intact() && gated.margins_intact());
+      }
+      Line sum(n);
+      kernels.add(line.data(), other.data(), n, sum.data());
+      for (std::int64_t i = 0; i < n; ++i) {
+        ASSERT_EQ(sum.data()[i], line.data()[i] + other.data()[i]);
+      }
+      EXPECT_TRUE(sum.margins_intact());
+    }
+  }
+}
+
+// u = 2⁻²⁴ for each rounding. A sum of n numbers is off by at most n·u·Σ|x|, however it is
+// associated, so the mean by n·u·(mean of |x|), and 1/√v by half of (n + 4)·u of itself. (x - mean)
+// carries the error of the mean; four more roundings follow.
+double norm_bound(const Tensor& x, double normed, double inverse, double weight, double bias) {
+  const double n = static_cast<double>(x.size());
+  double size = 0;
+  for (const double each : x.as<double>()) size += std::abs(each) / n;
+  const double u = kEps / 2;
+  return u * ((n + 10) * std::abs(normed * weight) + (n + 2) * size * inverse * std::abs(weight) +
+              2 * std::abs(bias));
+}
+
+void check_norm_of(const RowKernels& kernels, std::int64_t n, NormKind kind, bool weighted,
+                   bool biased) {
+  const Tensor x = random_tensor({n}, 3, 2), w = random_tensor({n}, 4), b = random_tensor({n}, 5);
+  const Line weight(w), bias(b);
+  const double eps = 1e-5;
+  const NormLines norm{n, weighted ? weight.data() : nullptr, biased ? bias.data() : nullptr,
+                       static_cast<float>(eps), kind == NormKind::rms};
+  NormWeights weights{weighted ? w.view() : TensorView(), biased ? b.view() : TensorView(),
+                      static_cast<float>(eps), kind};
+  Tensor expected(DType::f64, {n}), plain(DType::f64, {n});
+  std::vector<double> scratch(static_cast<std::size_t>(2 * n));
+  norm_reference_row({x, weights, expected}, 0, scratch.data());
+  norm_reference_row({x, {{}, {}, static_cast<float>(eps), kind}, plain}, 0, scratch.data());
+  double squares = 0, mean = 0;
+  for (const double each : x.as<double>()) mean += each / static_cast<double>(n);
+  if (kind == NormKind::rms) mean = 0;
+  for (const double each : x.as<double>()) squares += (each - mean) * (each - mean);
+  const double inverse = 1 / std::sqrt(squares / static_cast<double>(n) + eps);
+
+  const Line from(x);
+  Line to(n), in_place(x);
+  kernels.norm(norm, from.data(), n, 1, to.data(), n);
+  kernels.norm(norm, in_place.data(), n, 1, in_place.data(), n);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double limit = norm_bound(x, plain.view().at({i}), inverse,
+                                    weighted ? w.view().at({i}) : 1, biased ? b.view().at({i}) : 0);
+    ASSERT_NEAR(to.data()[i], expected.view().at({i}), limit) << n << " " << i;
+    ASSERT_EQ(to.data()[i], in_place.data()[i]);
+  }
+  EXPECT_TRUE(to.margins_intact() && in_place.margins_intact());
+}
+
+TEST(RowKernels, Norms) {
+  for (const SimdTarget target : simd_targets()) {
+    SCOPED_TRACE(name_of(target));
+    for (const std::int64_t n : kLengths) {
+      for (const NormKind kind : {NormKind::layer, NormKind::rms}) {
+        for (int flags = 0; flags < 4; ++flags) {
+          check_norm_of(row_kernels(target), n, kind, (flags & 1) != 0, (flags & 2) != 0);
+        }
+      }
+    }
+  }
+}
+
+TEST(RowKernels, NormOfRowsAndOfLargeMean) {
+  for (const SimdTarget target : simd_targets()) {
+    float x[] = {4095, 4096, 4097, kNaN, 1, 1, 4, kNaN};
+    float y[8] = {7, 7, 7, 7, 7, 7, 7, 7};
+    row_kernels(target).norm({3, nullptr, nullptr, 0, false}, x, 4, 2, y, 4);
+    const float expected[] = {-1.2247449f,  0,          1.2247449f, 7, -0.70710678f,
+                              -0.70710678f, 1.4142136f, 7};
+    for (int i = 0; i < 8; ++i) EXPECT_NEAR(y[i], expected[i], 1e-6) << name_of(target) << " " << i;
+  }
+}
+
+// Nine products and a bias: at most ten roundings of the size of what was added up.
+void check_depthwise_of(const RowKernels& kernels, std::int64_t H, std::int64_t W,
+                        bool accumulate) {
+  const Tensor x = random_tensor({1, 1, H, W}, 6), taps = random_tensor({1, 3, 3}, 7);
+  const Tensor bias = random_tensor({1}, 8), before = random_tensor({1, 1, H, W}, 9);
+  Tensor expected(DType::f64, {1, 1, H, W}), size(DType::f64, {1, 1, H, W});
+  std::vector<double> scratch(static_cast<std::size_t>(4 * (W + 2)));
+  depthwise_reference_plane({x, taps, bias, expected}, 0, 0, scratch.data());
+  const auto absolute = [](const Tensor& t) {
+    Tensor result = t.clone();
+    for (double& each : result.as<double>()) each = std::abs(each);
+    return result;
+  };
+  const Tensor ax = absolute(x), at = absolute(taps), ab = absolute(bias);
+  depthwise_reference_plane({ax, at, ab, size}, 0, 0, scratch.data());
+
+  const std::int64_t x_stride = W + 5, y_stride = W + 3;
+  Line from(H * x_stride), to(H * y_stride);
+  std::fill_n(from.data(), H * x_stride, kNaN);
+  std::fill_n(to.data(), H * y_stride, kNaN);
+  for (std::int64_t h = 0; h < H; ++h) {
+    for (std::int64_t w = 0; w < W; ++w) {
+      from.data()[h * x_stride + w] = static_cast<float>(x.view().at({0, 0, h, w}));
+      to.data()[h * y_stride + w] = static_cast<float>(before.view().at({0, 0, h, w}));
+    }
+  }
+  DepthwisePlane plane{H,          W,         from.data(),
+                       x_stride,   {},        static_cast<float>(bias.view().at({0})),
+                       accumulate, to.data(), y_stride};
+  for (int t = 0; t < 9; ++t) plane.taps[t] = static_cast<float>(taps.view().at({0, t / 3, t % 3}));
+  Line lines(3 * depthwise_padded(W));
+  kernels.depthwise(plane, lines.data());
+  for (std::int64_t h = 0; h < H; ++h) {
+    for (std::int64_t w = 0; w < W; ++w) {
+      const double added = accumulate ? before.view().at({0, 0, h, w}) : 0;
+      ASSERT_NEAR(to.data()[h * y_stride + w], expected.view().at({0, 0, h, w}) + added,
+                  6 * kEps * (size.view().at({0, 0, h, w}) + std::abs(added)));
+    }
+    for (std::int64_t w = W; w < y_stride; ++w) {
+      ASSERT_TRUE(std::isnan(to.data()[h * y_stride + w]));
+    }
+  }
+  EXPECT_TRUE(to.margins_intact() && lines.margins_intact());
+}
+
+TEST(RowKernels, Depthwise) {
+  for (const SimdTarget target : simd_targets()) {
+    SCOPED_TRACE(name_of(target));
+    for (const std::int64_t W : {1, 2, 3, 7, 8, 9, 20, 40, 113}) {
+      for (const std::int64_t H : {1, 2, 5}) {
+        check_depthwise_of(row_kernels(target), H, W, false);
+        check_depthwise_of(row_kernels(target), H, W, true);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace qkv::testing
