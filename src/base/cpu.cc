@@ -68,6 +68,15 @@ std::vector<CpuFeature> find_features() {
   };
 }
 
+// AMD's family 19h: what of it has AVX-512 is Zen 4, with data paths of 256 bits.
+bool find_split_vectors() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(0, &a, &b, &c, &d) == 0 || b != signature_AMD_ebx) return false;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0) return false;
+  const unsigned family = (a >> 8 & 0xf) + (a >> 20 & 0xff);
+  return family == 0x19 && __builtin_cpu_supports("avx512f") != 0;
+}
+
 // Three leaves of 16 characters each, padded with blanks or NUL.
 std::string find_model() {
   constexpr unsigned kFirst = 0x80000002u;
@@ -106,12 +115,14 @@ std::vector<CpuFeature> find_features() {
 }
 
 std::string find_model() { return ""; }
+bool find_split_vectors() { return false; }
 
 #else
 
 constexpr std::string_view kArchitecture = "other";
 std::vector<CpuFeature> find_features() { return {}; }
 std::string find_model() { return ""; }
+bool find_split_vectors() { return false; }
 
 #endif
 
@@ -167,6 +178,11 @@ bool cpu_has(std::string_view feature) {
   return std::any_of(all.begin(), all.end(), [&](const CpuFeature& known) {
     return known.name == feature && known.present;
   });
+}
+
+bool cpu_splits_wide_vectors() {
+  static const bool splits = find_split_vectors();
+  return splits;
 }
 
 }  // namespace qkv

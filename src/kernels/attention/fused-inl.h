@@ -7,6 +7,8 @@
 #define QKV_KERNELS_ATTENTION_FUSED_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -26,9 +28,10 @@ namespace hn = hwy::HWY_NAMESPACE;
 // far from overflow, and O is seldom rescaled.
 inline constexpr double kLazy = 8;
 
-template <typename Real>
+// D: the vectors that lanes are of.
+template <class D>
 class FusedRun {
-  using D = hn::ScalableTag<Real>;
+  using Real = hn::TFromD<D>;
   using V = hn::Vec<D>;
   static constexpr D d{};
   static constexpr std::int64_t N = hn::MaxLanes(D());
@@ -130,17 +133,12 @@ class FusedRun {
     const std::int64_t offset =
         seq_.batch * view.stride(0) + kv_head_ * view.stride(1) + seq_.key_begin * view.stride(2);
     const auto* data = static_cast<const std::byte*>(view.data()) + bytes(offset, view.dtype());
-    const bool real = view.dtype() == (sizeof(Real) == 4 ? DType::f32 : DType::f64);
     // Rows far apart fall into few sets of the cache, and out of the prefetcher's sight: if several
     // blocks read them, a copy pays.
     const bool dense = view.stride(2) == columns || blocks_ < 4;
-    return {data,
-            view.dtype(),
-            view.stride(2),
-            view.stride(3),
-            columns,
-            real && dense && view.stride(3) == 1 &&
-                reinterpret_cast<std::uintptr_t>(data) % alignof(Real) == 0};
+    return {data,           view.dtype(),
+            view.stride(2), view.stride(3),
+            columns,        dense && view.stride(3) == 1 && holds_real(view.dtype(), data)};
   }
 
   // ---- the pass over the keys
@@ -193,24 +191,38 @@ class FusedRun {
     const std::int64_t offset =
         seq_.batch * q.stride(0) + unit_.head * q.stride(1) + (first_query() + b.row) * q.stride(2);
     const auto* data = static_cast<const std::byte*>(q.data()) + bytes(offset, q.dtype());
-    read_matrix<Real>({data, q.dtype(), q.stride(3), q.stride(2)}, p_.D, b.rows, b.qt, b.width(),
-                      w_.stage);
-    // Lanes past the last query compute with zeros, and are not written.
-    const V scale = hn::Set(d, static_cast<Real>(p_.scale));
-    const std::int64_t width = b.width();
-    for (std::int64_t i = 0; i < p_.D; ++i) {
-      Real* row = b.qt + i * width;
-      for (std::int64_t c = b.rows; c < width; ++c) row[c] = 0;
-      for (std::int64_t c = 0; c < width; c += N) {
-        hn::StoreU(hn::Mul(hn::LoadU(d, row + c), scale), d, row + c);
-      }
-    }
+    read_queries({data, q.dtype(), q.stride(3), q.stride(2)}, b);
     const V lowest = hn::Set(d, std::numeric_limits<Real>::lowest());
     for (std::int64_t i = 0; i < b.width(); i += N) {
       hn::StoreU(lowest, d, b.max + i);
       hn::StoreU(hn::Zero(d), d, b.sum + i);
       hn::StoreU(hn::Zero(d), d, b.seen + i);
     }
+  }
+
+  // qt[i][query] = scale·q. Lanes past the last query repeat it, and are not written.
+  void read_queries(const ForeignMatrix& q, const Block& b) {
+    const Real scale = static_cast<Real>(p_.scale);
+    const std::int64_t width = b.width();
+    if (q.row_stride == 1 && holds_real(q.dtype, q.data)) {
+      transpose_repeating(d, static_cast<const Real*>(q.data), q.column_stride, b.rows, p_.D, b.qt,
+                          width, ScaledAll<Real>{scale});
+      return;
+    }
+    read_matrix<Real>(q, p_.D, b.rows, b.qt, width, w_.stage);
+    for (std::int64_t i = 0; i < p_.D; ++i) {
+      Real* row = b.qt + i * width;
+      std::fill(row + b.rows, row + width, row[b.rows - 1]);
+      for (std::int64_t c = 0; c < width; c += N) {
+        hn::StoreU(hn::Mul(hn::LoadU(d, row + c), hn::Set(d, scale)), d, row + c);
+      }
+    }
+  }
+
+  // Whether elements can be read as they are.
+  static bool holds_real(DType dtype, const void* data) {
+    return dtype == (sizeof(Real) == 4 ? DType::f32 : DType::f64) &&
+           reinterpret_cast<std::uintptr_t>(data) % alignof(Real) == 0;
   }
 
   // The block of keys that follows begins here. What is asked of it is prepared when needed.
@@ -250,13 +262,13 @@ class FusedRun {
     const bool whole = prefix_ >= last || (seen.last_begin <= first && last <= seen.first_end);
 
     const std::int64_t n = last - first;
-    const ScoreTile<Real> tile{w_.s, n, b.vectors};
+    const ScoreTile<D> tile{w_.s, n, b.vectors};
     const Flags mask = look_at_mask(b, first, n);
     if (mask == Flags::all_false) return;
     const bool data = mask == Flags::mixed || p_.bias.has_value();
     bool partly = !whole;
     if (data) {
-      const ScoreTile<Real> addend = read_addend(b, first, n, mask == Flags::mixed);
+      const ScoreTile<D> addend = read_addend(b, first, n, mask == Flags::mixed);
       if (!whole) hide(b, addend, first);
       bool any = false, all = true;
       addend.scan(any, all);
@@ -300,19 +312,19 @@ class FusedRun {
   void scores(const Block& b, const Real* k, std::int64_t stride, std::int64_t n, Real* s,
               Real* largest) const {
     switch (b.vectors) {
-      case 1: return Tile<Real>::template scores<1>(b.qt, p_.D, k, stride, n, s, largest);
-      case 2: return Tile<Real>::template scores<2>(b.qt, p_.D, k, stride, n, s, largest);
-      case 3: return Tile<Real>::template scores<3>(b.qt, p_.D, k, stride, n, s, largest);
+      case 1: return Tile<D>::template scores<1>(b.qt, p_.D, k, stride, n, s, largest);
+      case 2: return Tile<D>::template scores<2>(b.qt, p_.D, k, stride, n, s, largest);
+      case 3: return Tile<D>::template scores<3>(b.qt, p_.D, k, stride, n, s, largest);
       default:
         if constexpr (kMaxVectors > 3)
-          Tile<Real>::template scores<4>(b.qt, p_.D, k, stride, n, s, largest);
+          Tile<D>::template scores<4>(b.qt, p_.D, k, stride, n, s, largest);
     }
   }
 
   // ---- what changes a score
 
   // Everything after the product: softcap, ALiBi, bias and mask.
-  void adjust(const Block& b, const ScoreTile<Real>& tile, std::int64_t first,
+  void adjust(const Block& b, const ScoreTile<D>& tile, std::int64_t first,
               bool with_addend) const {
     if (p_.softcap != 0) tile.softcap(static_cast<Real>(p_.softcap));
     if (p_.alibi.has_value()) {
@@ -321,12 +333,12 @@ class FusedRun {
     if (with_addend) tile.add(w_.addend);
   }
 
-  void hide(const Block& b, const ScoreTile<Real>& tile, std::int64_t first) const {
+  void hide(const Block& b, const ScoreTile<D>& tile, std::int64_t first) const {
     tile.hide(first, w_.begin + b.row, w_.end + b.row, b.rows, prefix_);
   }
 
   // addend[j][query] = bias, -inf where the mask hides. Lanes past the last query: hidden.
-  ScoreTile<Real> read_addend(const Block& b, std::int64_t first, std::int64_t n, bool with_mask) {
+  ScoreTile<D> read_addend(const Block& b, std::int64_t first, std::int64_t n, bool with_mask) {
     const std::int64_t width = b.width();
     const auto read = [&](const TensorView& view, Real* to) {
       const std::int64_t offset = seq_.batch * view.stride(0) + unit_.head * view.stride(1) +
@@ -339,8 +351,11 @@ class FusedRun {
         for (std::int64_t c = b.rows; c < width; ++c) to[j * width + c] = -kInfinity;
       }
     };
-    const ScoreTile<Real> tile{w_.addend, n, b.vectors};
-    if (p_.bias.has_value()) read(p_.bias, w_.addend);
+    const ScoreTile<D> tile{w_.addend, n, b.vectors};
+    if (p_.bias.has_value()) {
+      read(p_.bias, w_.addend);
+      prefetch_bias(b, first + n);
+    }
     if (with_mask && p_.bias.has_value()) {
       read(p_.mask, w_.hidden);
       tile.hide_where_hidden(w_.hidden);
@@ -348,6 +363,22 @@ class FusedRun {
       read(p_.mask, w_.addend);
     }
     return tile;
+  }
+
+  // Rows of a bias are far apart, and only a block of keys is read of each: no prefetcher of the
+  // CPU sees what comes next.
+  void prefetch_bias(const Block& b, std::int64_t next) const {
+    const TensorView& view = p_.bias;
+    if (view.stride(3) != 1 || view.stride(2) == 0 || next >= seq_.key_length) return;
+    const std::int64_t offset = seq_.batch * view.stride(0) + unit_.head * view.stride(1) +
+                                (first_query() + b.row) * view.stride(2) + seq_.key_begin + next;
+    const std::int64_t step = bytes(view.stride(2), view.dtype());
+    const std::int64_t length =
+        bytes(std::min(kFusedKeyBlock, seq_.key_length - next), view.dtype());
+    const auto* row = static_cast<const std::byte*>(view.data()) + bytes(offset, view.dtype());
+    for (std::int64_t i = 0; i < b.rows; ++i, row += step) {
+      for (std::int64_t at = 0; at < length; at += 64) hwy::Prefetch(row + at);
+    }
   }
 
   // The mask of a block: most tiles of most masks are all true or all false, and then need not be
@@ -373,7 +404,7 @@ class FusedRun {
       hn::StoreU(now, d, b.max + v * N);
       // exp(0) need not be 1 to the last bit: lanes that stay are left alone.
       const V factor =
-          hn::IfThenElse(grows, ScoreTile<Real>::exp(hn::Sub(old, now)), hn::Set(d, Real{1}));
+          hn::IfThenElse(grows, ScoreTile<D>::exp(hn::Sub(old, now)), hn::Set(d, Real{1}));
       hn::StoreU(hn::Mul(hn::LoadU(d, b.sum + v * N), factor), d, b.sum + v * N);
       if (!with_output) continue;
       for (std::int64_t c = 0; c < p_.Dv; ++c) {
@@ -388,12 +419,12 @@ class FusedRun {
   void weigh(const Block& b, const Real* v, std::int64_t stride, std::int64_t n,
              bool from_zero) const {
     switch (b.vectors) {
-      case 1: return Tile<Real>::template weigh<1>(w_.s, v, stride, n, from_zero, p_.Dv, b.ot);
-      case 2: return Tile<Real>::template weigh<2>(w_.s, v, stride, n, from_zero, p_.Dv, b.ot);
-      case 3: return Tile<Real>::template weigh<3>(w_.s, v, stride, n, from_zero, p_.Dv, b.ot);
+      case 1: return Tile<D>::template weigh<1>(w_.s, v, stride, n, from_zero, p_.Dv, b.ot);
+      case 2: return Tile<D>::template weigh<2>(w_.s, v, stride, n, from_zero, p_.Dv, b.ot);
+      case 3: return Tile<D>::template weigh<3>(w_.s, v, stride, n, from_zero, p_.Dv, b.ot);
       default:
         if constexpr (kMaxVectors > 3)
-          Tile<Real>::template weigh<4>(w_.s, v, stride, n, from_zero, p_.Dv, b.ot);
+          Tile<D>::template weigh<4>(w_.s, v, stride, n, from_zero, p_.Dv, b.ot);
     }
   }
 
@@ -505,11 +536,11 @@ class FusedRun {
     HWY_ALIGN Real largest[kMaxVectors * N];
     const Real* k = keys(stride);
     scores(b, k, stride, n, w_.s, largest);
-    const ScoreTile<Real> tile{w_.s, n, b.vectors};
+    const ScoreTile<D> tile{w_.s, n, b.vectors};
     write_tile(b, tile, stages.scores);
     if (stages.softcapped.data != nullptr) {
       // In another tile: what follows starts from the product.
-      const ScoreTile<Real> capped{w_.hidden, n, b.vectors};
+      const ScoreTile<D> capped{w_.hidden, n, b.vectors};
       std::copy(tile.s, tile.s + tile.size(), capped.s);
       if (p_.softcap != 0) capped.softcap(static_cast<Real>(p_.softcap));
       write_tile(b, capped, stages.softcapped);
@@ -526,7 +557,7 @@ class FusedRun {
   }
 
   // tile[j][query] to stage[query][key], for the keys of this block.
-  void write_tile(const Block& b, const ScoreTile<Real>& tile, const Rows& stage) {
+  void write_tile(const Block& b, const ScoreTile<D>& tile, const Rows& stage) {
     if (stage.data == nullptr) return;
     const std::int64_t offset =
         b.row * stage.query_stride + (seq_.key_begin + key_begin_) * stage.key_stride;
@@ -569,21 +600,31 @@ class FusedRun {
   bool k_ready_ = false, v_ready_ = false, v_checked_ = false, v_finite_ = false;
 };
 
-template <typename Real>
+template <class D>
 void fused_run(const AttentionProblem& problem, const FusedUnit& unit, void* workspace) {
-  FusedRun<Real>(problem, unit, workspace).run();
+  FusedRun<D>(problem, unit, workspace).run();
 }
 
-template <typename Real>
+template <class D>
 void fused_run_row(const AttentionProblem& problem, const FusedUnit& unit, const AttentionRow& row,
                    void* workspace) {
-  FusedRun<Real>(problem, unit, workspace).run_row(row);
+  FusedRun<D>(problem, unit, workspace).run_row(row);
+}
+
+template <class D>
+constexpr FusedKernel fused_kernel(SimdTarget target) {
+  return {target,       static_cast<int>(hn::MaxLanes(D())),
+          kMaxVectors,  tile_rows(kMaxVectors),
+          fused_run<D>, fused_run_row<D>};
 }
 
 template <typename Real>
-constexpr int fused_lanes() {
-  return static_cast<int>(hn::MaxLanes(hn::ScalableTag<Real>()));
-}
+using Whole = hn::ScalableTag<Real>;
+#if HWY_TARGET == HWY_AVX3
+// Vectors of half the width, with all of the 32 registers: see cpu_splits_wide_vectors().
+template <typename Real>
+using Halves = hn::Half<hn::ScalableTag<Real>>;
+#endif
 
 }  // namespace qkv::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

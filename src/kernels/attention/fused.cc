@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/cpu.h"
 #include "base/element.h"
 #include "base/parallel.h"
 #include "kernels/attention/fused_workspace.h"
@@ -13,6 +14,8 @@ namespace {
 constexpr std::int64_t kUnitBytes = 192 << 10;
 // Enough units for each thread that none waits long for another.
 constexpr std::int64_t kUnitsPerThread = 4;
+// The same for units that are short, and go in groups.
+constexpr std::int64_t kGroupsPerThread = 32;
 
 std::int64_t workspace_bytes(const AttentionProblem& p, const FusedKernel& kernel,
                              std::int64_t queries) {
@@ -51,14 +54,26 @@ FusedUnit unit_at(const AttentionProblem& p, const FusedSplit& split, std::int64
   return unit;
 }
 
+// Lanes that the queries of a sequence take up, empty ones included.
+std::int64_t filled_lanes(const AttentionProblem& p, const FusedKernel& kernel) {
+  const std::int64_t queries =
+      p.packed() ? p.Tq / std::max<std::int64_t>(1, p.sequence_count()) : p.Tq;
+  return (queries + kernel.lanes - 1) / kernel.lanes * kernel.lanes;
+}
+
 }  // namespace
 
 const FusedKernel* find_fused_kernel(const AttentionProblem& problem, SimdTarget target) {
+  const FusedKernel* found = nullptr;
   for (const FusedKernel& kernel :
        problem.accumulate_f64 ? fused_kernels_f64() : fused_kernels_f32()) {
-    if (kernel.target == target) return &kernel;
+    if (kernel.target != target) continue;
+    if (found == nullptr || (cpu_splits_wide_vectors() && filled_lanes(problem, kernel) * 10 <
+                                                              filled_lanes(problem, *found) * 9)) {
+      found = &kernel;
+    }
   }
-  return nullptr;
+  return found;
 }
 
 FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int threads) {
@@ -79,6 +94,10 @@ FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int
     split.unit_queries = std::max<std::int64_t>(1, (blocks + per_head - 1) / per_head) * block;
     split.units = p.B * p.Hq * ((p.Tq + split.unit_queries - 1) / split.unit_queries);
   }
+  // Many short sequences: neighbours share lines of the cache, and lie in the prefetcher's way.
+  if (split.unit_queries >= p.Tq) {
+    split.group = std::clamp<std::int64_t>(split.units / (workers * kGroupsPerThread), 1, 8);
+  }
   split.workspace =
       workspace_bytes(p, kernel, std::min(split.unit_queries, std::max<std::int64_t>(p.Tq, 1)));
   split.row_workspace = workspace_bytes(p, kernel, 1);
@@ -93,11 +112,15 @@ std::int64_t fused_workspace(const AttentionProblem& p, const FusedSplit& split,
 
 void attention_fused(const AttentionProblem& p, const FusedKernel& kernel, const FusedSplit& split,
                      int threads, std::byte* workspace) {
-  parallel_for(split.units, threads, [&](std::int64_t item, int worker) {
-    // The last queries of a causal call see the most keys: they go first, and the small ones fill
-    // what time is left.
-    const FusedUnit unit = unit_at(p, split, p.causal ? split.units - 1 - item : item);
-    if (unit.query_count > 0) kernel.run(p, unit, workspace + worker * split.workspace);
+  const std::int64_t groups = (split.units + split.group - 1) / split.group;
+  parallel_for(groups, threads, [&](std::int64_t item, int worker) {
+    const std::int64_t end = std::min((item + 1) * split.group, split.units);
+    for (std::int64_t index = item * split.group; index < end; ++index) {
+      // The last queries of a causal call see the most keys: they go first, and the small ones fill
+      // what time is left.
+      const FusedUnit unit = unit_at(p, split, p.causal ? split.units - 1 - index : index);
+      if (unit.query_count > 0) kernel.run(p, unit, workspace + worker * split.workspace);
+    }
   });
   const TensorView& rows = p.stages.rows;
   if (!rows.has_value()) return;

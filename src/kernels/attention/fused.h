@@ -51,7 +51,8 @@ inline constexpr std::int64_t kFusedKeyBlock = 48;  // a multiple of every tile'
 std::span<const FusedKernel> fused_kernels_f32();
 std::span<const FusedKernel> fused_kernels_f64();
 
-// The kernel of a target; null if this build has none.
+// The kernel of a target; null if this build has none. Where a target has several, they give the
+// same bits, and the one is chosen whose vectors the queries fill best.
 const FusedKernel* find_fused_kernel(const AttentionProblem& problem, SimdTarget target);
 
 // How a problem is cut into units. It may depend on the number of threads, since bits do not
@@ -59,6 +60,7 @@ const FusedKernel* find_fused_kernel(const AttentionProblem& problem, SimdTarget
 struct FusedSplit {
   std::int64_t unit_queries = 0;   // at most, in a unit
   std::int64_t units = 0;          // some may be empty, in a packed batch
+  std::int64_t group = 1;          // units that a thread takes at once
   std::int64_t workspace = 0;      // bytes for one worker, a multiple of 64
   std::int64_t row_workspace = 0;  // the same for a unit of one query
 };

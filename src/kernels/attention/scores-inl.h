@@ -19,9 +19,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // Scores of some keys and some vectors of queries, s[key][query]. Hidden entries are -inf. What
 // belongs to a query comes as an array, a number a lane.
-template <typename Real>
+template <class D>
 struct ScoreTile {
-  using D = hn::ScalableTag<Real>;
+  using Real = hn::TFromD<D>;
   using V = hn::Vec<D>;
   static constexpr D d{};
   static constexpr std::int64_t N = hn::MaxLanes(D());

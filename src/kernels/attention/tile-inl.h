@@ -28,9 +28,9 @@ inline constexpr int kMaxVectors = 3;
 constexpr int tile_rows(int vectors) { return vectors == 3 ? 4 : vectors == 2 ? 6 : 12; }
 #endif
 
-template <typename Real>
+template <class D>
 class Tile {
-  using D = hn::ScalableTag<Real>;
+  using Real = hn::TFromD<D>;
   using V = hn::Vec<D>;
   static constexpr D d{};
   static constexpr std::int64_t N = hn::MaxLanes(D());

@@ -99,6 +99,13 @@ HWY_INLINE hn::Vec<D> exp2_or_zero(D d, hn::Vec<D> z) {
     const __mmask16 keep = _mm512_cmp_ps_mask(z.raw, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
     return hn::Vec<D>{_mm512_maskz_scalef_ps(keep, polynomial(d, r, C::kExp2).raw, n)};
   }
+  // The same for half a vector: the same bits.
+  if constexpr (sizeof(hn::TFromD<D>) == 4 && hn::MaxLanes(D()) == 8) {
+    const __m256 n = _mm256_roundscale_ps(z.raw, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const hn::Vec<D> r{_mm256_sub_ps(z.raw, n)};
+    const __mmask8 keep = _mm256_cmp_ps_mask(z.raw, _mm256_set1_ps(-126.0f), _CMP_NLT_UQ);
+    return hn::Vec<D>{_mm256_maskz_scalef_ps(keep, polynomial(d, r, C::kExp2).raw, n)};
+  }
 #endif
   const auto magic = hn::Set(d, C::kMagic);
   z = at_least(d, hn::Set(d, C::kMinExponent), z);

@@ -108,7 +108,7 @@ HWY_INLINE void write_row(const Real* HWY_RESTRICT from, std::int64_t n, void* t
   }
 }
 
-// What a transposition multiplies by on its way: nothing, or a number for each column.
+// What a transposition multiplies by on its way: nothing, one number, or a number for each column.
 template <typename Real>
 struct Unscaled {
   template <class D>
@@ -118,14 +118,86 @@ struct Unscaled {
   HWY_INLINE Real apply(std::int64_t, Real x) const { return x; }
 };
 template <typename Real>
+struct ScaledAll {
+  Real factor;
+  template <class D>
+  HWY_INLINE hn::Vec<D> apply(D d, std::int64_t, hn::Vec<D> x) const {
+    return hn::Mul(x, hn::Set(d, factor));
+  }
+  HWY_INLINE Real apply(std::int64_t, Real x) const { return x * factor; }
+};
+template <typename Real>
 struct ScaledColumns {
   const Real* HWY_RESTRICT factors;
+  // x holds columns [column, column + 4) in each of its 128-bit blocks.
   template <class D>
   HWY_INLINE hn::Vec<D> apply(D d, std::int64_t column, hn::Vec<D> x) const {
-    return hn::Mul(x, hn::LoadU(d, factors + column));
+    return hn::Mul(x, hn::LoadDup128(d, factors + column));
   }
   HWY_INLINE Real apply(std::int64_t column, Real x) const { return x * factors[column]; }
 };
+
+#if HWY_TARGET != HWY_SCALAR
+// Four floats of each of the rows 0, 4, 8, … of `rows`, side by side: as many as the vector has
+// 128-bit blocks.
+template <class D, class RowAt>
+HWY_INLINE hn::Vec<D> load_blocks(D d, const RowAt& row_at, std::int64_t row) {
+  if constexpr (hn::MaxLanes(D()) == 4) {
+    return hn::LoadU(d, row_at(row));
+  } else {
+    const hn::Half<D> half;
+    constexpr std::int64_t kHalf = hn::MaxLanes(D()) / 2;
+    return hn::Combine(d, load_blocks(half, row_at, row + kHalf), load_blocks(half, row_at, row));
+  }
+}
+
+// to[c][0 … N) = column c of N rows, for as many columns as come in fours; returns how many. Blocks
+// of 4×4 are turned within the vector, whatever its width, so that whole vectors are stored: who
+// reads them next would wait for stores of parts.
+template <class D, class RowAt, class Scale>
+HWY_INLINE std::int64_t transpose_vector(D d, const RowAt& row_at, std::int64_t columns,
+                                         float* HWY_RESTRICT to, std::int64_t to_stride,
+                                         const Scale scale) {
+  const hn::RepartitionToWide<decltype(d)> dw;
+  std::int64_t c = 0;
+  for (; c + 4 <= columns; c += 4) {
+    const auto at = [&](std::int64_t row) HWY_ATTR { return row_at(row) + c; };
+    const auto a0 = scale.apply(d, c, load_blocks(d, at, 0));
+    const auto a1 = scale.apply(d, c, load_blocks(d, at, 1));
+    const auto a2 = scale.apply(d, c, load_blocks(d, at, 2));
+    const auto a3 = scale.apply(d, c, load_blocks(d, at, 3));
+    const auto b0 = hn::BitCast(dw, hn::InterleaveLower(d, a0, a1));
+    const auto b1 = hn::BitCast(dw, hn::InterleaveLower(d, a2, a3));
+    const auto b2 = hn::BitCast(dw, hn::InterleaveUpper(d, a0, a1));
+    const auto b3 = hn::BitCast(dw, hn::InterleaveUpper(d, a2, a3));
+    float* into = to + c * to_stride;
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(dw, b0, b1)), d, into);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dw, b0, b1)), d, into + to_stride);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(dw, b2, b3)), d, into + 2 * to_stride);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dw, b2, b3)), d, into + 3 * to_stride);
+  }
+  return c;
+}
+
+// The rows from r on, a vector of D at a time; returns the first row that is left.
+template <class D, class Scale>
+HWY_INLINE std::int64_t transpose_vectors(D d, const float* HWY_RESTRICT from,
+                                          std::int64_t from_stride, std::int64_t rows,
+                                          std::int64_t columns, float* HWY_RESTRICT to,
+                                          std::int64_t to_stride, const Scale scale,
+                                          std::int64_t r) {
+  constexpr std::int64_t N = hn::MaxLanes(D());
+  for (; r + N <= rows; r += N) {
+    const float* base = from + r * from_stride;
+    const auto row_at = [=](std::int64_t row) HWY_ATTR { return base + row * from_stride; };
+    for (std::int64_t c = transpose_vector(d, row_at, columns, to + r, to_stride, scale);
+         c < columns; ++c) {
+      for (std::int64_t k = 0; k < N; ++k) to[c * to_stride + r + k] = scale.apply(c, row_at(k)[c]);
+    }
+  }
+  return r;
+}
+#endif
 
 // to[c][r] = from[r][c], for r < rows, c < columns. Strides in elements.
 template <typename Real, class Scale = Unscaled<Real>>
@@ -134,38 +206,47 @@ HWY_INLINE void transpose(const Real* HWY_RESTRICT from, std::int64_t from_strid
                           std::int64_t to_stride, const Scale scale = Scale()) {
   std::int64_t r = 0;
 #if HWY_TARGET != HWY_SCALAR
-  // In 128-bit squares, whatever the vector: as many shuffles as wider ones would take.
   if constexpr (sizeof(Real) == 4) {
-    const hn::FixedTag<float, 4> d;
-    const hn::RepartitionToWide<decltype(d)> dw;
-    for (; r + 4 <= rows; r += 4) {
-      const float* at = from + r * from_stride;
-      std::int64_t c = 0;
-      for (; c + 4 <= columns; c += 4) {
-        const auto a0 = scale.apply(d, c, hn::LoadU(d, at + c));
-        const auto a1 = scale.apply(d, c, hn::LoadU(d, at + from_stride + c));
-        const auto a2 = scale.apply(d, c, hn::LoadU(d, at + 2 * from_stride + c));
-        const auto a3 = scale.apply(d, c, hn::LoadU(d, at + 3 * from_stride + c));
-        const auto b0 = hn::BitCast(dw, hn::InterleaveLower(d, a0, a1));
-        const auto b1 = hn::BitCast(dw, hn::InterleaveLower(d, a2, a3));
-        const auto b2 = hn::BitCast(dw, hn::InterleaveUpper(d, a0, a1));
-        const auto b3 = hn::BitCast(dw, hn::InterleaveUpper(d, a2, a3));
-        float* into = to + c * to_stride + r;
-        hn::StoreU(hn::BitCast(d, hn::InterleaveLower(dw, b0, b1)), d, into);
-        hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dw, b0, b1)), d, into + to_stride);
-        hn::StoreU(hn::BitCast(d, hn::InterleaveLower(dw, b2, b3)), d, into + 2 * to_stride);
-        hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(dw, b2, b3)), d, into + 3 * to_stride);
-      }
-      for (; c < columns; ++c) {
-        for (int k = 0; k < 4; ++k)
-          to[c * to_stride + r + k] = scale.apply(c, at[k * from_stride + c]);
-      }
+    const hn::ScalableTag<float> d;
+    r = transpose_vectors(d, from, from_stride, rows, columns, to, to_stride, scale, r);
+    if constexpr (hn::MaxLanes(d) > 4) {
+      const hn::FixedTag<float, 4> d4;
+      r = transpose_vectors(d4, from, from_stride, rows, columns, to, to_stride, scale, r);
     }
   }
 #endif
   for (; r < rows; ++r) {
     for (std::int64_t c = 0; c < columns; ++c)
       to[c * to_stride + r] = scale.apply(c, from[r * from_stride + c]);
+  }
+}
+
+// The same for a `to` whose rows have room for whole vectors: lanes past the last row repeat it.
+template <class D, typename Real, class Scale>
+HWY_INLINE void transpose_repeating([[maybe_unused]] D d, const Real* HWY_RESTRICT from,
+                                    std::int64_t from_stride, std::int64_t rows,
+                                    std::int64_t columns, Real* HWY_RESTRICT to,
+                                    std::int64_t to_stride, const Scale scale) {
+  constexpr std::int64_t N = hn::MaxLanes(D());
+  for (std::int64_t r = 0; r < rows; r += N) {
+    const auto row_at = [=](std::int64_t row) HWY_ATTR {
+      return from + (r + row < rows ? r + row : rows - 1) * from_stride;
+    };
+    std::int64_t c = 0;
+#if HWY_TARGET != HWY_SCALAR
+    if constexpr (sizeof(Real) == 4) {
+      if (r + N <= rows) {
+        const Real* base = from + r * from_stride;
+        const auto inside = [=](std::int64_t row) HWY_ATTR { return base + row * from_stride; };
+        c = transpose_vector(d, inside, columns, to + r, to_stride, scale);
+      } else {
+        c = transpose_vector(d, row_at, columns, to + r, to_stride, scale);
+      }
+    }
+#endif
+    for (; c < columns; ++c) {
+      for (std::int64_t k = 0; k < N; ++k) to[c * to_stride + r + k] = scale.apply(c, row_at(k)[c]);
+    }
   }
 }
 

@@ -1,0 +1,64 @@
+// A target may have several fused kernels, for vectors of different widths. Which one runs is a
+// matter of speed alone: they give the same bits.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/attention/fused.h"
+#include "ops/attention_check.h"
+#include "qkv/cpu.h"
+#include "tests/attention_cases.h"
+#include "tests/effort.h"
+
+namespace qkv::testing {
+namespace {
+
+struct Results {
+  Tensor out, lse, weights;
+};
+
+Results run(const AttentionCase& c, const FusedKernel& kernel, DType real) {
+  Results r{Tensor(real, {c.B, c.Hq, c.Tq, c.Dv}), Tensor(real, {c.B, c.Hq, c.Tq}),
+            Tensor(real, {c.B, c.Hq, c.Tq, c.Tk})};
+  AttentionStages stages;
+  stages.lse = r.lse;
+  stages.weights = r.weights;
+  const AttentionProblem problem =
+      check_attention(c.query->view(), c.key->view(), c.value->view(), r.out, c.options, stages);
+  const FusedSplit split = split_fused(problem, kernel, 2);
+  Tensor workspace(DType::u8, {fused_workspace(problem, split, 2)});
+  attention_fused(problem, kernel, split, 2,
+                  reinterpret_cast<std::byte*>(workspace.as<std::uint8_t>().data()));
+  return r;
+}
+
+bool same_bits(const Tensor& a, const Tensor& b) {
+  return a.size() == 0 || std::memcmp(a.view().data(), b.view().data(),
+                                      static_cast<std::size_t>(a.size()) * size_of(a.dtype())) == 0;
+}
+
+TEST(FusedKernels, OfOneTargetGiveTheSameBits) {
+  int compared = 0;
+  for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(share_of(60)); ++seed) {
+    const AttentionCase c(seed);
+    const bool wide = c.dtype == DType::f64 || c.options.accumulate == Accumulate::f64;
+    const DType real = wide ? DType::f64 : DType::f32;
+    const auto kernels = wide ? fused_kernels_f64() : fused_kernels_f32();
+    for (std::size_t i = 1; i < kernels.size(); ++i) {
+      const auto& targets = simd_targets();
+      if (kernels[i].target != kernels[i - 1].target) continue;
+      if (std::find(targets.begin(), targets.end(), kernels[i].target) == targets.end()) continue;
+      const Results a = run(c, kernels[i - 1], real), b = run(c, kernels[i], real);
+      EXPECT_TRUE(same_bits(a.out, b.out)) << c.description;
+      EXPECT_TRUE(same_bits(a.lse, b.lse)) << c.description;
+      EXPECT_TRUE(same_bits(a.weights, b.weights)) << c.description;
+      ++compared;
+    }
+  }
+  if (compared == 0) GTEST_SKIP() << "no target of this CPU has two kernels";
+}
+
+}  // namespace
+}  // namespace qkv::testing
