@@ -11,6 +11,8 @@ CROSS := $(if $(filter arm64,$(PRESET)),arm)
 CONFIGURE = cmake --preset $(PRESET) $(if $(filter 1 ON,$(QKV_WERROR)),-DQKV_WERROR=ON) $(CMAKE_ARGS) >/dev/null
 # The Python module comes with the release build, where Python's headers and PyPI are to be had.
 PYTHON = $(if $(filter release,$(PRESET)),$$(scripts/python-env $(TREE)),-DQKV_BUILD_PYTHON=OFF)
+# `make test` sees to Debian's Python itself, unless QKV_PYTHON names another one, or none (0).
+DEBIAN_PYTHON = $(if $(QKV_PYTHON),,$(if $(filter release,$(PRESET)),python))
 SOURCES = $(shell git ls-files --cached --others --exclude-standard '*.h' '*.cc' '*.inc')
 
 .PHONY: help
@@ -35,7 +37,7 @@ build:
 	@ln -sfn $(PRESET)/bin/qkv build/qkv
 
 test:
-	@scripts/install-deps build test $(CROSS)
+	@scripts/install-deps build test $(CROSS) $(DEBIAN_PYTHON)
 	@$(CONFIGURE) $(PYTHON)
 	@cmake --build --preset $(PRESET) --target all qkv_tests
 	@ctest --preset $(PRESET) -j $(shell nproc) $(CTEST_ARGS)
