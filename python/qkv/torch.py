@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ._core import attention as _attention
+from ._core import attention as _attention, plain_attention as _plain_attention
 
 __all__ = ["MultiheadAttention", "scaled_dot_product_attention", "use"]
 
@@ -98,6 +98,7 @@ _op_weights = _register("attention_weights", _attention_weights_cpu, _attention_
 
 
 _plain = (Tensor, torch.nn.Parameter)
+_is_traced = torch.compiler.is_dynamo_compiling
 _modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)
 
 
@@ -203,14 +204,12 @@ def scaled_dot_product_attention(
     >>> qkv.torch.scaled_dot_product_attention(q, k, v, enable_gqa=True).shape
     torch.Size([2, 8, 5, 32])
     """
+    if attn_mask is None and not dropout_p and not _is_traced():
+        out = _plain_attention(query, key, value, bool(is_causal), scale)
+        if out is not None:  # the usual case; what does not fit is seen, and said, below
+            return out
     where = "scaled_dot_product_attention"
     causal = "top_left" if is_causal else ""
-    if attn_mask is None and dropout_p == 0 and not torch.compiler.is_compiling():
-        try:  # the usual case, without more ado
-            if query.dim() == value.dim() == 4 and query.shape[1] == key.shape[1]:
-                return _attend(query, key, value, causal=causal, scale=scale)
-        except (AttributeError, IndexError, TypeError, ValueError):
-            pass  # what does not fit is seen, and said, below
     _check_shapes(where, query, key, value, enable_gqa)
     if dropout_p != 0:
         _refuse(ValueError, where, "dropout_p", "0: there is no dropout here", dropout_p)

@@ -109,7 +109,7 @@ bool method_says_true(nb::handle object, PyObject*& place, const char* name) {
 // A view of numbers that stand in memory with the other sign (the imaginary part of a conjugate).
 void refuse_negative(std::string_view name, nb::handle object) {
   static PyObject* name_of_it = nullptr;
-  if (framework_of(object) == Framework::torch && method_says_true(object, name_of_it, "is_neg")) {
+  if (method_says_true(object, name_of_it, "is_neg")) {
     refuse_value(name, "a tensor whose elements are what stands in memory (.resolve_neg() it)",
                  "one with its negative bit set");
   }
@@ -119,10 +119,7 @@ void refuse_negative(std::string_view name, nb::handle object) {
 // anyway. (PyTorch itself only refuses to lend such a tensor in one of its two ways to do it.)
 void refuse_gradient(std::string_view name, nb::handle object) {
   static PyObject* name_of_it = nullptr;
-  if (framework_of(object) != Framework::torch ||
-      !attribute_is_true(object, name_of_it, "requires_grad")) {
-    return;
-  }
+  if (!attribute_is_true(object, name_of_it, "requires_grad")) return;
   if (!nb::cast<bool>(nb::module_::import_("torch").attr("is_grad_enabled")())) return;
   refuse_value(name,
                "a tensor without gradient, since no gradients are computed here yet (.detach() it, "
@@ -132,8 +129,10 @@ void refuse_gradient(std::string_view name, nb::handle object) {
 
 template <typename Lent>
 Lent lend(std::string_view name, nb::handle object, const char* what) {
-  refuse_gradient(name, object);
-  refuse_negative(name, object);
+  if (framework_of(object) == Framework::torch) {
+    refuse_gradient(name, object);
+    refuse_negative(name, object);
+  }
   Lent lent;
   if (nb::try_cast<Lent>(object, lent, false) && lent.is_valid()) return lent;
   PyErr_Clear();  // the reason is said in words of our own
@@ -145,12 +144,21 @@ Lent lend(std::string_view name, nb::handle object, const char* what) {
   refuse_type(name, what, found);
 }
 
+// Whether a view may be of imaginary parts: those are every other number in memory. Asking the
+// tensor itself would cost a short call as much as its arithmetic.
+bool may_be_imaginary(const TensorView& view) {
+  for (int i = 0; i < view.rank(); ++i) {
+    if (view.dim(i) > 1 && view.stride(i) % 2 != 0) return false;
+  }
+  return true;
+}
+
 // Without a call of Python, where the library has DLPack's table for it.
 bool describe(std::string_view name, nb::handle array, TensorView& view) {
-  const ExchangeTable* table = exchange_table(array);
-  if (table == nullptr) return false;
-  refuse_gradient(name, array);
-  refuse_negative(name, array);
+  const ExchangeTable* table = exchange_table(array.type());
+  if (table == nullptr || table->describe == nullptr) return false;
+  const bool torch = framework_of(array) == Framework::torch;
+  if (torch) refuse_gradient(name, array);
   nb::dlpack::dltensor found;
   if (table->describe(array.ptr(), &found) != 0) {
     PyErr_Clear();  // the long way says why
@@ -164,6 +172,7 @@ bool describe(std::string_view name, nb::handle array, TensorView& view) {
                            : Dims(std::span<const std::int64_t>(found.strides, rank));
   const auto* data = static_cast<const std::byte*>(found.data) + found.byte_offset;
   view = TensorView(data, dtype_of_array(name, found.dtype), shape, strides);
+  if (torch && may_be_imaginary(view)) refuse_negative(name, array);
   return true;
 }
 
@@ -225,6 +234,36 @@ nb::object new_torch(DType dtype, const Dims& shape) {
   nb::object none = empty(nb::int_(0));  // not while PyTorch pretends: then it is of another class
   if (none.type().is(torch.attr("Tensor"))) model = none.release().ptr();
   return empty(to_tuple(shape));
+}
+
+// The same through DLPack's table, which costs half as much. False where it cannot: nothing is made.
+bool allocate_torch(DType dtype, const Dims& shape, nb::object& made, void*& data) {
+  static const ExchangeTable* const table =
+      exchange_table(nb::module_::import_("torch").attr("Tensor"));
+  if (table == nullptr || table->allocate == nullptr || table->to_object == nullptr) return false;
+  nb::dlpack::dltensor like{};
+  Dims sizes = shape;
+  like.device = {nb::device::cpu::value, 0};
+  like.ndim = shape.rank();
+  like.dtype = dlpack_of(dtype);
+  like.shape = &sizes[0];
+  ManagedTensor* lent = nullptr;
+  const auto ignore = [](void*, const char*, const char*) {};
+  if (table->allocate(&like, &lent, nullptr, ignore) != 0 || lent == nullptr) {
+    PyErr_Clear();
+    return false;
+  }
+  const nb::dlpack::dltensor& tensor = lent->tensor;
+  data = static_cast<std::byte*>(tensor.data) + tensor.byte_offset;
+  void* object = nullptr;
+  if (tensor.device.device_type != nb::device::cpu::value || tensor.data == nullptr ||
+      table->to_object(lent, &object) != 0) {  // while PyTorch pretends, say
+    PyErr_Clear();
+    if (object == nullptr) lent->deleter(lent);
+    return false;
+  }
+  made = nb::steal(static_cast<PyObject*>(object));
+  return true;
 }
 
 void* address_of_tensor(nb::handle tensor) {
@@ -315,8 +354,12 @@ Output::Output(Framework framework, DType dtype, const Dims& shape) {
       view_ = MutableTensorView(writable_buffer(array_), dtype, shape);
       return;
     case Framework::torch: {
-      array_ = new_torch(dtype, shape);
-      view_ = MutableTensorView(address_of_tensor(array_), dtype, shape);
+      void* data = nullptr;
+      if (!allocate_torch(dtype, shape, array_, data)) {
+        array_ = new_torch(dtype, shape);
+        data = address_of_tensor(array_);
+      }
+      view_ = MutableTensorView(data, dtype, shape);
       return;
     }
     case Framework::jax:

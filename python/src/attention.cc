@@ -72,6 +72,12 @@ class Call {
         value_(read_tensor("value", value, layout, tensors_[2])),
         arguments_(options) {}
 
+  bool has_equal_heads() const {
+    return query_.dim(1) == key_.dim(1) && query_.dim(1) == value_.dim(1);
+  }
+
+  void align_top_left() { arguments_.options.causal = Causal::top_left; }
+
   void prepare_outputs(nb::handle out, nb::handle return_weights, nb::handle return_lse) {
     const std::int64_t B = query_.dim(0), Hq = query_.dim(1), Tq = query_.dim(2), Tk = key_.dim(2);
     const DType dtype = query_.dtype();
@@ -155,6 +161,38 @@ nb::object attention(nb::handle query, nb::handle key, nb::handle value, nb::han
   }
 }
 
+// Whether PyTorch's own calls would be dispatched to someone else (a mode), or an argument is not a
+// plain tensor: then this is not the place to compute it.
+bool is_plain_torch(nb::handle query, nb::handle key, nb::handle value) {
+  static const nb::handle tensor =
+      nb::getattr(nb::module_::import_("torch"), "Tensor").release();
+  if (!query.type().is(tensor) || !key.type().is(tensor) || !value.type().is(tensor)) return false;
+  static const nb::handle modes =
+      nb::getattr(nb::module_::import_("torch._C"), "_len_torch_dispatch_stack", nb::none())
+          .release();
+  if (modes.is_none()) return false;
+  const nb::object depth = nb::steal(PyObject_CallNoArgs(modes.ptr()));
+  if (!depth.is_valid()) PyErr_Clear();
+  return depth.is_valid() && PyLong_AsLong(depth.ptr()) == 0;
+}
+
+// PyTorch's SDPA in its plainest form: four dimensions, equal heads, no mask. None where the call is
+// not that, or is refused: the caller has another way, which says why.
+nb::object plain_attention(nb::handle query, nb::handle key, nb::handle value, bool is_causal,
+                           nb::handle scale) {
+  if (!is_plain_torch(query, key, value)) return nb::none();
+  try {
+    Call call(query, key, value, OptionHandles{.scale = scale}, Layout::bhtd);
+    if (!call.has_equal_heads()) return nb::none();
+    if (is_causal) call.align_top_left();
+    call.prepare_outputs(Py_None, Py_False, Py_False);
+    call.run(0);
+    return call.results();
+  } catch (const Error&) {
+    return nb::none();
+  }
+}
+
 }  // namespace
 
 void bind_attention(nb::module_& module) {
@@ -167,6 +205,9 @@ void bind_attention(nb::module_& module) {
              nb::arg("key_starts").none(), nb::arg("sinks").none(), nb::arg("layout").none(),
              nb::arg("out").none(), nb::arg("return_weights").none(), nb::arg("return_lse").none(),
              nb::arg("threads").none(), "The engine behind qkv.attention, all arguments in order.");
+  module.def("plain_attention", &plain_attention, nb::arg("query").none(), nb::arg("key").none(),
+             nb::arg("value").none(), nb::arg("is_causal"), nb::arg("scale").none(),
+             "SDPA of plain tensors of PyTorch; None where it is not that.");
 }
 
 }  // namespace qkv::python

@@ -19,7 +19,7 @@ const ExchangeTable* look_up(nb::handle type) {
 
 }  // namespace
 
-const ExchangeTable* exchange_table(nb::handle array) {
+const ExchangeTable* exchange_table(nb::handle type) {
   // The last types seen, each held for good so that its address stays its own.
   struct Seen {
     nb::handle type;
@@ -27,7 +27,6 @@ const ExchangeTable* exchange_table(nb::handle array) {
   };
   static std::array<Seen, 8> seen;
   static std::size_t next = 0;
-  const nb::handle type = array.type();
   for (const Seen& one : seen) {
     if (one.type.is(type)) return one.table;
   }

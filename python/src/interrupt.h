@@ -23,13 +23,14 @@ class SignalWatch {
   static void look(void* self) {
     auto& next = static_cast<SignalWatch*>(self)->next_;
     const Clock::time_point now = Clock::now();
+    if (next == Clock::time_point()) next = now + kEvery;
     if (now < next) return;
     const nanobind::gil_scoped_acquire locked;
     if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
     next = Clock::now() + kEvery;
   }
 
-  Clock::time_point next_ = Clock::now() + kEvery;
+  Clock::time_point next_;  // not set before the first look: short calls have none
   InterruptCheck check_;
 };
 

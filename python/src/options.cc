@@ -41,29 +41,31 @@ OptionHandles option_handles(const nb::dict& given) {
 }
 
 OptionArguments::OptionArguments(const OptionHandles& given) {
-  options.mask = keep(0, read_array("mask", given.mask));
-  options.bias = keep(1, read_array("bias", given.bias));
+  keep(options.mask, "mask", given.mask, read_array);
+  keep(options.bias, "bias", given.bias, read_array);
   options.causal = read_causal(given.causal);
   options.window = read_window(given.window);
-  options.prefix = keep(2, read_integers("prefix", given.prefix));
-  options.key_lengths = keep(3, read_integers("key_lengths", given.key_lengths));
+  keep(options.prefix, "prefix", given.prefix, read_integers);
+  keep(options.key_lengths, "key_lengths", given.key_lengths, read_integers);
   options.scale = read_number("scale", given.scale);
   options.softcap = read_number("softcap", given.softcap);
-  options.alibi = keep(5, read_numbers("alibi", given.alibi));
-  options.sinks = keep(6, read_numbers("sinks", given.sinks));
-  options.query_starts = keep(7, read_integers("query_starts", given.query_starts));
-  options.key_starts = keep(8, read_integers("key_starts", given.key_starts));
+  keep(options.alibi, "alibi", given.alibi, read_numbers);
+  keep(options.sinks, "sinks", given.sinks, read_numbers);
+  keep(options.query_starts, "query_starts", given.query_starts, read_integers);
+  keep(options.key_starts, "key_starts", given.key_starts, read_integers);
   if (given.offset.is_none()) return;
   if (is_scalar(given.offset)) {
     options.offset = read_integer("offset", given.offset);
   } else {
-    options.offsets = keep(4, read_integers("offset", given.offset));
+    keep(options.offsets, "offset", given.offset, read_integers);
   }
 }
 
-TensorView OptionArguments::keep(int place, Input&& input) {
-  kept_[place] = std::move(input);
-  return kept_[place].view;
+void OptionArguments::keep(TensorView& option, std::string_view name, nb::handle given,
+                           Input (*read)(std::string_view, nb::handle)) {
+  if (given.is_none()) return;
+  kept_.push_back(read(name, given));
+  option = kept_.back().view;
 }
 
 std::string python_name(const std::string& subject) {

@@ -5,6 +5,8 @@
 #include <nanobind/nanobind.h>
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "array.h"
 #include "qkv/attention.h"
@@ -31,8 +33,9 @@ class OptionArguments {
   AttentionOptions options;
 
  private:
-  TensorView keep(int place, Input&& input);
-  Input kept_[9];
+  void keep(TensorView& option, std::string_view name, nanobind::handle given,
+            Input (*read)(std::string_view, nanobind::handle));
+  std::vector<Input> kept_;
 };
 
 // The engine's words for its C++ arguments, in Python's: "offsets[1]" is "offset[1]".

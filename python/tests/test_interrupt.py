@@ -6,8 +6,10 @@ import subprocess
 import sys
 import time
 
+# A process that a shell put into the background ignores SIGINT, and Python then leaves it so.
 CODE = """
-import os, numpy as np, qkv
+import signal, numpy as np, qkv
+signal.signal(signal.SIGINT, signal.default_int_handler)
 x = np.ones((1, 1, 1 << 17, 64), np.float32)  # some minutes of work
 print("ready", flush=True)
 try:

@@ -68,10 +68,52 @@ Wide bytes(const TensorView& view, int dim) {
   return static_cast<Wide>(view.stride(dim)) * static_cast<Wide>(size_of(view.dtype()));
 }
 
+// Where the elements of a view lie: [first, past) as addresses. False where that is not to be had in
+// 64 bits. Cheap, and enough for nearly every pair of views.
+struct Range {
+  std::int64_t first = 0, past = 0;
+};
+
+bool find_range(const TensorView& view, std::int64_t size, Range& range) {
+  std::int64_t low = 0, high = 0;
+  for (int i = 0; i < view.rank(); ++i) {
+    std::int64_t reach = 0;
+    if (__builtin_mul_overflow(view.dim(i) - 1, view.stride(i), &reach)) return false;
+    std::int64_t& side = reach < 0 ? low : high;
+    if (__builtin_add_overflow(side, reach, &side)) return false;
+  }
+  const auto start = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(view.data()));
+  return !__builtin_mul_overflow(low, size, &low) && !__builtin_mul_overflow(high, size, &high) &&
+         !__builtin_add_overflow(start, low, &range.first) &&
+         !__builtin_add_overflow(start, high, &range.past) &&
+         !__builtin_add_overflow(range.past, size, &range.past);
+}
+
+// Whether each dimension steps over all that the later ones reach: then no two elements meet.
+bool nests(const TensorView& view) {
+  std::int64_t reach = 1;  // elements that the later dimensions cover
+  for (int i = view.rank() - 1; i >= 0; --i) {
+    if (view.dim(i) < 2) continue;
+    if (view.stride(i) < reach) return false;
+    std::int64_t more = 0;
+    if (__builtin_mul_overflow(view.dim(i) - 1, view.stride(i), &more) ||
+        __builtin_add_overflow(reach, more, &reach)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 bool views_overlap(const TensorView& a, const TensorView& b) noexcept {
   if (a.size() == 0 || b.size() == 0) return false;
+  Range here, there;
+  if (find_range(a, static_cast<std::int64_t>(size_of(a.dtype())), here) &&
+      find_range(b, static_cast<std::int64_t>(size_of(b.dtype())), there) &&
+      (here.past <= there.first || there.past <= here.first)) {
+    return false;
+  }
   Search search;
   // Difference of starts, b - a. An a-element covers [start, start + size_a).
   search.after = static_cast<Wide>(size_of(a.dtype()));
@@ -99,7 +141,7 @@ bool views_overlap(const TensorView& a, const TensorView& b) noexcept {
 }
 
 bool overlaps_itself(const TensorView& view) noexcept {
-  if (view.size() == 0) return false;
+  if (view.size() == 0 || nests(view)) return false;
   const Wide size = static_cast<Wide>(size_of(view.dtype()));
   // Some pair of indices differs first (in the order of dimensions) in dimension d, by m ≥ 1, and
   // may differ anyhow in the later ones.

@@ -75,9 +75,9 @@ class Queue {
     const InterruptCheck* check = interrupt_check;  // another worker's thread has none
     try {
       for (;;) {
-        if (check != nullptr) (*check)();
         const std::int64_t item = next_.fetch_add(1, std::memory_order_relaxed);
         if (item >= count_) break;
+        if (check != nullptr && item > 0) (*check)();
         fn_(item, worker);
       }
     } catch (...) {
