@@ -112,10 +112,15 @@ class TransformerAttention(_Attention):
 
     def __call__(self, x: Any, memory: Any = None, *, out: Any = None, return_weights: bool = False,
                  threads: Optional[int] = None, **options: Any) -> Any:
+        """The output for x, which attends to `memory`, or to itself; (output, weights) if asked for.
+
+        `options` are those of `qkv.attention`.
+        """
         return self._forward(x, memory, out, return_weights, threads, options)
 
     def steps(self, x: Any, memory: Any = None, *, threads: Optional[int] = None,
               **options: Any) -> Dict[str, Any]:
+        """Everything that the block computes on its way, by name, in its order."""
         return self._steps(x, memory, threads, options)
 
 

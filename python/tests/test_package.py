@@ -70,3 +70,8 @@ def test_stubs_and_module_agree():
     stubs = ast.parse((folder / "_core.pyi").read_text())
     named = {n.name for n in stubs.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
     assert named == {n for n in dir(qkv._core) if not n.startswith("_")}
+
+
+def test_pages_are_made_of_the_docstrings():
+    script = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "python-docs"
+    subprocess.run([sys.executable, str(script), "--check"], check=True)
