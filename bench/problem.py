@@ -34,6 +34,10 @@ class Problem:
         self.Hq, self.Hkv = self.heads if isinstance(self.heads, list) else (self.heads, self.heads)
         self.Dv = self.Dv or self.D
 
+    def facts(self):
+        """What makes it: Problem(**facts)."""
+        return {name: value for name, value in vars(self).items() if name not in ("Hq", "Hkv")}
+
     @property
     def scale(self):
         return self.D**-0.5

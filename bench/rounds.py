@@ -100,10 +100,9 @@ class Probes:
 def prepare(problem, contenders, quick, log):
     """{(library, variant): result so far}; a library that failed is reported and left out."""
     results = {}
-    shape = {name: value for name, value in vars(problem).items() if name not in ("Hq", "Hkv")}
     for contender in list(contenders):
         try:
-            answers = contender.ask("prepare", shape=shape, quick=quick)
+            answers = contender.ask("prepare", shape=problem.facts(), quick=quick)
         except RuntimeError as error:
             log(f"  {error}")
             contenders.remove(contender)

@@ -15,6 +15,7 @@ import traceback
 
 import numpy as np
 
+from block_problem import BlockProblem
 from peers import Unsupported, module_of
 from problem import Problem
 
@@ -32,14 +33,16 @@ def available_bytes():
 
 class Worker:
     def __init__(self, library, threads):
-        self.module = module_of(library)
+        self.library, self.module = library, module_of(library)
         self.threads = threads
         self.prepared = {}
 
     def prepare(self, shape, only=None, quick=False):
         """Every variant of a problem: {name: {"ms": one call, "error": …, "note": …}}."""
         self.forget()
-        problem = Problem(**shape)
+        blocks = "kind" in shape
+        self.module = module_of(self.library, blocks)
+        problem = BlockProblem(**shape) if blocks else Problem(**shape)
         rows = problem.sample_rows()
         expected = problem.expected(rows)
         answers = {}
@@ -63,7 +66,7 @@ class Worker:
             raise Unsupported("its matrix of scores does not fit in memory")
         prepared = variant.prepare(problem, self.threads)
         prepared.run(1)
-        out = prepared.output()
+        out = np.asarray(prepared.output())
         got = np.array([out[row] for row in rows])
         error = float(np.max(np.abs(got - expected)))
         self.prepared[variant.name] = prepared

@@ -18,6 +18,7 @@ LIBRARIES = {
     "openvino": ("peers.open_vino", "openvino"),
     "jax": ("peers.jax_cpu", "jax"),
 }
+OF_BLOCKS = ("qkv", "torch", "ort", "openvino")  # those that have a module in peers/blocks
 
 
 class Unsupported(Exception):
@@ -50,5 +51,6 @@ def repeat(call):
     return run
 
 
-def module_of(library):
-    return importlib.import_module(LIBRARIES[library][0])
+def module_of(library, blocks=False):
+    name = LIBRARIES[library][0]
+    return importlib.import_module(name.replace("peers.", "peers.blocks.") if blocks else name)

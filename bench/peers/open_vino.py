@@ -56,12 +56,14 @@ def compile_for(hint):
             "INFERENCE_PRECISION_HINT": "f32",
             "INFERENCE_NUM_THREADS": threads,
         })
-        return requests_of(problem, compiled, arrays + ([] if mask is None else [mask]), hint)
+        turned = problem.layout == "bhdt"
+        return requests_of(compiled, arrays + ([] if mask is None else [mask]), hint,
+                           lambda out: out.swapaxes(2, 3) if turned else out)
 
     return prepare
 
 
-def requests_of(problem, compiled, arrays, hint):
+def requests_of(compiled, arrays, hint, to_numpy):
     data = [openvino.Tensor(x, shared_memory=True) for x in arrays]
     count = compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS") if hint == "THROUGHPUT" else 1
     requests = [compiled.create_infer_request() for _ in range(count)]
@@ -70,7 +72,7 @@ def requests_of(problem, compiled, arrays, hint):
             request.set_input_tensor(i, tensor)
 
     def several(times):
-        """`times` attentions, as many at once as the plugin wants."""
+        """`times` calls, as many at once as the plugin wants."""
         for n in range(times):
             requests[n % count].wait()
             requests[n % count].start_async()
@@ -78,8 +80,7 @@ def requests_of(problem, compiled, arrays, hint):
             request.wait()
 
     def output(borrowed=(data, arrays)):  # nobody else keeps the memory that the plugin reads
-        out = requests[0].get_output_tensor(0).data
-        return out.swapaxes(2, 3) if problem.layout == "bhdt" else out
+        return to_numpy(requests[0].get_output_tensor(0).data)
 
     return Prepared(repeat(requests[0].infer) if count == 1 else several, output)
 

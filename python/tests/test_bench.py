@@ -13,6 +13,7 @@ import oracle
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
+import block_problem  # noqa: E402
 import plots  # noqa: E402
 import problem  # noqa: E402
 import report  # noqa: E402
@@ -96,3 +97,37 @@ def test_the_program(tmp_path):
     wrong = subprocess.run([sys.executable, str(BENCH / "compare"), "--shapes", "T1"], capture_output=True, text=True,
                            env={"QKV_BENCH_PYTHON": sys.executable})
     assert wrong.returncode != 0 and "--shapes: expected T1024" in wrong.stderr
+
+
+SMALL_BLOCKS = [
+    dict(kind="transformer", B=2, T=5, dim=32, heads=4),
+    dict(kind="vit", B=2, T=5, dim=32, heads=4),
+    dict(kind="vit_layer", T=5, dim=32, heads=4),
+    dict(kind="vit_model", T=197, dim=32, heads=4, layers=2),
+    dict(kind="gpt", T=7, dim=32, heads=4),
+    dict(kind="detector", B=2, T=16, dim=32, heads=2),
+    dict(kind="c2psa", B=2, T=16, dim=64, heads=1),
+]
+
+
+@pytest.mark.parametrize("library, needs", [("qkv", "numpy"), ("torch", "torch"), ("ort", "onnxruntime"),
+                                            ("openvino", "openvino")])
+@pytest.mark.parametrize("row", SMALL_BLOCKS, ids=lambda row: row["kind"])
+def test_blocks_are_the_same_everywhere(library, needs, row):
+    pytest.importorskip(needs)
+    if library == "ort":
+        pytest.importorskip("onnx")
+    answers = Worker(library, 1).prepare(dict(name="small", **row), quick=True)
+    right = [answer["error"] < 1e-5 for answer in answers.values() if "error" in answer]
+    if not right and library == "qkv":
+        pytest.skip(str(answers))
+    assert right and all(right), answers
+
+
+def test_blocks_count_their_products():
+    rows = {p.name: p for p in block_problem.load_blocks()}
+    T, d = 197, 768
+    products, scores = 2 * T * 4 * d * d, 2 * T * T * 2 * d
+    assert rows["ViT-B attention B1"].flops() == products + scores
+    assert rows["ViT-B layer B8"].flops() == 8 * (3 * products + scores)
+    assert rows["GPT-2 attention T1024"].flops() == 2 * 1024 * 4 * d * d + 2 * (1024 * 1025 // 2) * 2 * d
