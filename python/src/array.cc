@@ -236,7 +236,8 @@ nb::object new_torch(DType dtype, const Dims& shape) {
   return empty(to_tuple(shape));
 }
 
-// The same through DLPack's table, which costs half as much. False where it cannot: nothing is made.
+// The same through DLPack's table, which costs half as much. False where it cannot: nothing is
+// made.
 bool allocate_torch(DType dtype, const Dims& shape, nb::object& made, void*& data) {
   static const ExchangeTable* const table =
       exchange_table(nb::module_::import_("torch").attr("Tensor"));

@@ -164,8 +164,7 @@ nb::object attention(nb::handle query, nb::handle key, nb::handle value, nb::han
 // Whether PyTorch's own calls would be dispatched to someone else (a mode), or an argument is not a
 // plain tensor: then this is not the place to compute it.
 bool is_plain_torch(nb::handle query, nb::handle key, nb::handle value) {
-  static const nb::handle tensor =
-      nb::getattr(nb::module_::import_("torch"), "Tensor").release();
+  static const nb::handle tensor = nb::getattr(nb::module_::import_("torch"), "Tensor").release();
   if (!query.type().is(tensor) || !key.type().is(tensor) || !value.type().is(tensor)) return false;
   static const nb::handle modes =
       nb::getattr(nb::module_::import_("torch._C"), "_len_torch_dispatch_stack", nb::none())
@@ -176,8 +175,8 @@ bool is_plain_torch(nb::handle query, nb::handle key, nb::handle value) {
   return depth.is_valid() && PyLong_AsLong(depth.ptr()) == 0;
 }
 
-// PyTorch's SDPA in its plainest form: four dimensions, equal heads, no mask. None where the call is
-// not that, or is refused: the caller has another way, which says why.
+// PyTorch's SDPA in its plainest form: four dimensions, equal heads, no mask. None where the call
+// is not that, or is refused: the caller has another way, which says why.
 nb::object plain_attention(nb::handle query, nb::handle key, nb::handle value, bool is_causal,
                            nb::handle scale) {
   if (!is_plain_torch(query, key, value)) return nb::none();

@@ -31,9 +31,10 @@ struct ExchangeTable {
     } version;
     Header* previous;
   } header;
-  int (*allocate)(nanobind::dlpack::dltensor* like, ManagedTensor** out, void* context, Report report);
+  int (*allocate)(nanobind::dlpack::dltensor* like, ManagedTensor** out, void* context,
+                  Report report);
   void* managed_from_object;
-  int (*to_object)(ManagedTensor* tensor, void** out);  // takes the tensor over
+  int (*to_object)(ManagedTensor* tensor, void** out);             // takes the tensor over
   int (*describe)(void* object, nanobind::dlpack::dltensor* out);  // borrows
 };
 

@@ -68,8 +68,8 @@ Wide bytes(const TensorView& view, int dim) {
   return static_cast<Wide>(view.stride(dim)) * static_cast<Wide>(size_of(view.dtype()));
 }
 
-// Where the elements of a view lie: [first, past) as addresses. False where that is not to be had in
-// 64 bits. Cheap, and enough for nearly every pair of views.
+// Where the elements of a view lie: [first, past) as addresses. False where that is not to be had
+// in 64 bits. Cheap, and enough for nearly every pair of views.
 struct Range {
   std::int64_t first = 0, past = 0;
 };
