@@ -205,8 +205,10 @@ class FusedRun {
     const Real scale = static_cast<Real>(p_.scale);
     const std::int64_t width = b.width();
     if (q.row_stride == 1 && holds_real(q.dtype, q.data)) {
-      transpose_repeating(d, static_cast<const Real*>(q.data), q.column_stride, b.rows, p_.D, b.qt,
-                          width, ScaledAll<Real>{scale});
+      std::int64_t stride = q.column_stride;
+      const Real* rows =
+          spread_rows(static_cast<const Real*>(q.data), stride, b.rows, p_.D, w_.stage);
+      transpose_repeating(d, rows, stride, b.rows, p_.D, b.qt, width, ScaledAll<Real>{scale});
       return;
     }
     read_matrix<Real>(q, p_.D, b.rows, b.qt, width, w_.stage);
@@ -280,10 +282,14 @@ class FusedRun {
     const Real* k = keys(stride) + (first - key_begin_) * stride;
     HWY_ALIGN Real largest[kMaxVectors * N];
     scores(b, k, stride, n, w_.s, largest);
-    const bool changed = data || p_.softcap != 0 || p_.alibi.has_value();
-    if (changed) adjust(b, tile, first, data);
-    if (!whole && !data) hide(b, tile, first);
-    if (changed || !whole) tile.maximum(largest);
+    const bool changed = p_.softcap != 0 || p_.alibi.has_value();
+    if (changed) adjust(b, tile, first);
+    if (data) {
+      tile.add(w_.addend, largest);
+    } else if (changed || !whole) {
+      if (!whole) hide(b, tile, first);
+      tile.maximum(largest);
+    }
     if (partly) {
       tile.mark_seen(b.seen);
     } else {
@@ -323,14 +329,12 @@ class FusedRun {
 
   // ---- what changes a score
 
-  // Everything after the product: softcap, ALiBi, bias and mask.
-  void adjust(const Block& b, const ScoreTile<D>& tile, std::int64_t first,
-              bool with_addend) const {
+  // Everything after the product but bias and mask.
+  void adjust(const Block& b, const ScoreTile<D>& tile, std::int64_t first) const {
     if (p_.softcap != 0) tile.softcap(static_cast<Real>(p_.softcap));
     if (p_.alibi.has_value()) {
       tile.alibi(slope_, unit_.query_begin + b.row + seq_.offset - first);
     }
-    if (with_addend) tile.add(w_.addend);
   }
 
   void hide(const Block& b, const ScoreTile<D>& tile, std::int64_t first) const {
@@ -547,8 +551,11 @@ class FusedRun {
     }
     if (stages.masked.data == nullptr && stages.weights.data == nullptr) return;
     const bool data = p_.mask.has_value() || p_.bias.has_value();
-    if (data) read_addend(b, key_begin_, n, p_.mask.has_value());
-    adjust(b, tile, key_begin_, data);
+    adjust(b, tile, key_begin_);
+    if (data) {
+      read_addend(b, key_begin_, n, p_.mask.has_value());
+      tile.add(w_.addend, largest);
+    }
     hide(b, tile, key_begin_);
     write_tile(b, tile, stages.masked);
     if (stages.weights.data == nullptr) return;

@@ -47,12 +47,19 @@ struct ScoreTile {
     }
   }
 
-  // s = s + addend. Where the addend is -inf the entry is hidden, whatever it was.
-  void add(const Real* addend) const {
-    for (std::int64_t i = 0; i < size(); i += N) {
-      const V a = hn::LoadU(d, addend + i);
-      const V sum = hn::Add(hn::LoadU(d, s + i), a);
-      hn::StoreU(hn::IfThenElse(hn::Eq(a, minus_infinity()), minus_infinity(), sum), d, s + i);
+  // s = s + addend, and the largest of each query. Where the addend is -inf the entry is hidden,
+  // whatever it was.
+  void add(const Real* addend, Real* largest) const {
+    for (int v = 0; v < vectors; ++v) {
+      V top = minus_infinity();
+      for (std::int64_t i = v * N; i < size(); i += vectors * N) {
+        const V a = hn::LoadU(d, addend + i);
+        const V sum = hn::Add(hn::LoadU(d, s + i), a);
+        const V kept = hn::IfThenElse(hn::Eq(a, minus_infinity()), minus_infinity(), sum);
+        hn::StoreU(kept, d, s + i);
+        top = hn::Max(top, kept);
+      }
+      hn::StoreU(top, d, largest + v * N);
     }
   }
 

@@ -250,6 +250,19 @@ HWY_INLINE void transpose_repeating([[maybe_unused]] D d, const Real* HWY_RESTRI
   }
 }
 
+// Rows a multiple of 2 KB apart fall into few sets of the first cache, and push each other out
+// while a transposition goes along them: these are copied first. Returns where they are; `stride`
+// follows.
+template <typename Real>
+HWY_INLINE const Real* spread_rows(const Real* from, std::int64_t& stride, std::int64_t rows,
+                                   std::int64_t columns, Real* HWY_RESTRICT stage) {
+  if (stride * static_cast<std::int64_t>(sizeof(Real)) % 2048 != 0 || rows <= 8) return from;
+  for (std::int64_t r = 0; r < rows; ++r)
+    read_row<Real>(from + r * stride, columns, stage + r * columns);
+  stride = columns;
+  return stage;
+}
+
 // A matrix in a caller's memory: any dtype, any strides (in elements), 0 included.
 struct ForeignMatrix {
   const void* data;
@@ -277,8 +290,10 @@ void read_matrix_of(const ForeignMatrix& from, std::int64_t rows, std::int64_t c
   } else if (from.row_stride == 1) {
     if constexpr (std::is_same_v<T, Real>) {
       if (reinterpret_cast<std::uintptr_t>(from.data) % alignof(Real) == 0) {
-        transpose(static_cast<const Real*>(from.data), from.column_stride, columns, rows, to,
-                  to_stride);
+        std::int64_t stride = from.column_stride;
+        const Real* source =
+            spread_rows(static_cast<const Real*>(from.data), stride, columns, rows, stage);
+        transpose(source, stride, columns, rows, to, to_stride);
         return;
       }
     }
