@@ -69,9 +69,16 @@ if(QKV_BUILD_CLI)
   target_link_libraries(qkv_tests PRIVATE qkv_cli_headers)
 endif()
 target_compile_definitions(qkv_tests PRIVATE
-  QKV_TEST_PERCENT=${QKV_TEST_PERCENT}
-  QKV_SOURCE_DIR="${CMAKE_CURRENT_SOURCE_DIR}"
-  QKV_CMAKE_VERSION="${PROJECT_VERSION}")
+  QKV_TEST_PERCENT=${QKV_TEST_PERCENT})
+# Where this folder is, for the few files that ask: the others are then compiled alike in any folder, and
+# ccache knows them.
+foreach(source IN LISTS test_sources)
+  file(STRINGS "${source}" asks REGEX "QKV_(SOURCE_DIR|CMAKE_VERSION)")
+  if(asks)
+    set_property(SOURCE "${source}" APPEND PROPERTY COMPILE_DEFINITIONS
+      QKV_SOURCE_DIR="${CMAKE_CURRENT_SOURCE_DIR}" QKV_CMAKE_VERSION="${PROJECT_VERSION}")
+  endif()
+endforeach()
 if(QKV_TEST_SHARDS)
   # To start a process costs more than most tests. `make test` lists what they skip.
   math(EXPR last_shard "${QKV_TEST_SHARDS} - 1")
