@@ -27,7 +27,13 @@ bool one_in(Random& random, std::uint64_t n) { return random() % n == 0; }
 
 Tensor normal(const Dims& shape, Random& random, double deviation = 1) {
   Tensor x(DType::f32, shape);
-  fill_normal(x, random, deviation);
+  // Four 16-bit numbers: as good as normal here, and quicker.
+  for (float& value : x.as<float>()) {
+    std::uint64_t bits = random();
+    double sum = 0;
+    for (int i = 0; i < 4; ++i, bits >>= 16) sum += static_cast<double>(bits & 0xffff) - 32767.5;
+    value = static_cast<float>(sum * deviation / 37837);
+  }
   return x;
 }
 
@@ -121,7 +127,7 @@ CachedCase::CachedCase(std::uint64_t seed) : description("seed " + std::to_strin
       grow(random, ids.back(), 3);
     } else {
       ids.push_back(cache->add());
-      grow(random, ids.back(), Tq + pick(random, {0, 1, 2, 15, 16, 47, 113, 203, 600, 1500}));
+      grow(random, ids.back(), Tq + pick(random, {0, 1, 2, 15, 16, 47, 113, 203, 600, 1100}));
     }
   }
   const DType dtype =
@@ -159,11 +165,20 @@ AttentionOptions dense_options(const CachedCase& c, std::int64_t b, std::int64_t
   return o;
 }
 
+std::vector<Engine> cached_engines() {
+  std::vector<Engine> all = engines();
+  for (const SimdTarget target : simd_targets()) {
+    all.push_back({"decode_" + std::string(name_of(target)), AttentionKernel::decode, target});
+  }
+  return all;
+}
+
 class CachedAttention : public ::testing::TestWithParam<Engine> {
  protected:
-  static constexpr int kSeeds = share_of(80);
+  // The others take a copy of the cache, and are tested without one elsewhere.
+  static int seeds() { return share_of(GetParam().kernel == AttentionKernel::decode ? 80 : 12); }
 };
-INSTANTIATE_TEST_SUITE_P(, CachedAttention, ::testing::ValuesIn(engines()),
+INSTANTIATE_TEST_SUITE_P(, CachedAttention, ::testing::ValuesIn(cached_engines()),
                          [](const auto& each) { return each.param.name; });
 
 double rounding_unit(DType dtype) {
@@ -201,7 +216,7 @@ void expect_row_block(const CachedCase& c, std::int64_t b, const TensorView& lse
 }
 
 TEST_P(CachedAttention, MatchesTheOracle) {
-  for (int n = 0; n < kSeeds; ++n) {
+  for (int n = 0; n < seeds(); ++n) {
     CachedCase c(static_cast<std::uint64_t>(n));
     SCOPED_TRACE(c.description);
     c.options.kernel = GetParam().kernel;

@@ -33,7 +33,8 @@ enum class Accumulate : std::uint8_t {
 enum class AttentionKernel : std::uint8_t {
   automatic,  // the fastest one that can do the job
   reference,  // plain loops
-  fused,      // one pass over the keys, vectorised
+  fused,      // one pass over the keys, vectorised; lanes are queries
+  decode,     // the same for few queries: lanes run along D, and threads share the keys of a head
 };
 
 // Every option composes with every other one. Views that are left empty are not applied. (Each

@@ -1,11 +1,15 @@
 #include "qkv/cached_attention.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "base/element.h"
 #include "base/parallel.h"
 #include "kernels/cache/store.h"
+#include "kernels/simd/targets.h"
 #include "ops/cached_attention_check.h"
+#include "ops/decode.h"
+#include "ops/workspace.h"
 
 namespace qkv {
 namespace {
@@ -28,10 +32,10 @@ Gathered gather(const CachedProblem& p) {
     for (std::int64_t t = sequence.first; t < sequence.end(); ++t) {
       const KVStrip strip = state.pages.strip(state.page_of(sequence, t), p.layer, item % p.Hkv);
       const std::int64_t slot = state.slot_of(t), row = item * p.Tk + t;
-      load_kv_row(strip.key + slot * p.D * size, storage, strip.key_scale + slot, p.D,
+      load_kv_row(strip.key + slot * p.D * size, storage, scale_at(strip.key_scale, slot), p.D,
                   keys + row * p.D);
-      load_kv_row(strip.value + slot * p.Dv * size, storage, strip.value_scale + slot, p.Dv,
-                  values + row * p.Dv);
+      load_kv_row(strip.value + slot * p.Dv * size, storage, scale_at(strip.value_scale, slot),
+                  p.Dv, values + row * p.Dv);
     }
   });
   return g;
@@ -78,7 +82,8 @@ void run_gathered(const CachedProblem& p) {
   options.key_lengths = lengths;
   options.alibi = p.options.alibi;
   options.sinks = p.options.sinks;
-  options.kernel = p.options.kernel;
+  options.kernel =
+      p.options.kernel == AttentionKernel::decode ? AttentionKernel::automatic : p.options.kernel;
   options.target = p.options.target;
   options.threads = p.options.threads;
   const bool wide = p.query.dtype() == DType::f32;
@@ -91,6 +96,86 @@ void run_gathered(const CachedProblem& p) {
   hide_overwritten(p);
 }
 
+// The cache as the decode kernel reads it.
+class CachedKeys : public DecodeKeys {
+ public:
+  explicit CachedKeys(const CachedProblem& p) : p_(p) {
+    storage = p.state->config.storage;
+    key_stride = p.D;
+    value_stride = p.Dv;
+  }
+  std::int64_t runs(std::int64_t b, std::int64_t h, KeyRange keys,
+                    DecodeRun* to) const noexcept override {
+    const KVState& state = *p_.state;
+    const KVSequence& sequence = *p_.sequences[static_cast<std::size_t>(b)];
+    const std::int64_t size = size_of(storage);
+    std::int64_t count = 0;
+    for (std::int64_t at = keys.begin; at < keys.end; ++count) {
+      const KVStrip strip = state.pages.strip(state.page_of(sequence, at), p_.layer, h);
+      const std::int64_t slot = state.slot_of(at);
+      DecodeRun& run = to[count];
+      run.key = strip.key + slot * p_.D * size;
+      run.value = strip.value + slot * p_.Dv * size;
+      run.key_scale = scale_at(strip.key_scale, slot);
+      run.value_scale = scale_at(strip.value_scale, slot);
+      run.begin = at;
+      at = run.end = std::min(keys.end, at + state.run_from(at));
+    }
+    return count;
+  }
+  std::int64_t max_runs(std::int64_t length) const noexcept override {
+    return length / std::min(length, p_.state->pages.page_tokens()) + 2;
+  }
+
+ private:
+  const CachedProblem& p_;
+};
+
+// A call in attention_forward's terms, without keys and values.
+struct Plain {
+  AttentionProblem problem;
+  Tensor offsets, lengths;
+
+  explicit Plain(const CachedProblem& p) : offsets(DType::i64, {p.B}), lengths(DType::i64, {p.B}) {
+    AttentionProblem& a = problem;
+    a.B = p.B, a.Hq = p.Hq, a.Hkv = p.Hkv, a.Tq = p.Tq, a.Tk = p.Tk, a.D = p.D, a.Dv = p.Dv;
+    a.query = p.query;
+    a.out = p.out;
+    a.alibi = p.options.alibi;
+    a.sinks = p.options.sinks;
+    for (std::int64_t b = 0; b < p.B; ++b) {
+      offsets.as<std::int64_t>()[static_cast<std::size_t>(b)] = p.length(b) - p.Tq;
+      lengths.as<std::int64_t>()[static_cast<std::size_t>(b)] = p.key_length(b);
+    }
+    a.offsets = offsets;
+    a.key_lengths = lengths;
+    a.stages = p.stages;
+    a.scale = p.scale;
+    a.softcap = p.softcap;
+    a.causal = p.options.causal;
+    a.window = p.options.window;
+  }
+};
+
+// More queries than this fill the lanes of the fused kernel.
+constexpr std::int64_t kFew = 8;
+
+void run(const CachedProblem& p) {
+  const Plain plain(p);
+  const AttentionKernel asked = p.options.kernel;
+  const bool decode =
+      asked == AttentionKernel::decode || (asked == AttentionKernel::automatic && p.Tq <= kFew);
+  if (!decode || !decode_can(plain.problem)) return run_gathered(p);
+  const SimdTarget target =
+      p.options.target == SimdTarget::automatic ? preferred_target() : p.options.target;
+  const CachedKeys keys(p);
+  const DecodeSplit split =
+      split_decode(plain.problem, keys.max_runs(decode_chunk(p.Tk)), p.options.threads);
+  thread_local Workspace workspace;
+  run_decode(plain.problem, keys, *find_decode_kernel(target), split, p.options.threads,
+             workspace.of(split.workspace));
+}
+
 }  // namespace
 
 void cached_attention_forward(const TensorView& query, const KVCache& cache, std::int64_t layer,
@@ -101,8 +186,8 @@ void cached_attention_forward(const TensorView& query, const KVCache& cache, std
   for (const SequenceId id : sequences) {
     found.push_back(&KVAccess::sequence(cache, id, "cached_attention_forward"));
   }
-  run_gathered(check_cached_attention(query, KVAccess::state(cache), std::move(found), layer, out,
-                                      options, stages));
+  run(check_cached_attention(query, KVAccess::state(cache), std::move(found), layer, out, options,
+                             stages));
 }
 
 void cached_attention_forward(const TensorView& query, const KVSnapshot& snapshot,
@@ -111,8 +196,8 @@ void cached_attention_forward(const TensorView& query, const KVSnapshot& snapsho
                               const AttentionStages& stages) {
   std::vector<const KVSequence*> found;
   for (const KVSequence& sequence : KVAccess::sequences(snapshot)) found.push_back(&sequence);
-  run_gathered(check_cached_attention(query, KVAccess::state(snapshot), std::move(found), layer,
-                                      out, options, stages));
+  run(check_cached_attention(query, KVAccess::state(snapshot), std::move(found), layer, out,
+                             options, stages));
 }
 
 }  // namespace qkv

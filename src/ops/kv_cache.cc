@@ -152,9 +152,9 @@ void write_tokens(KVState& state, const KVSequence& sequence, std::int64_t layer
     for (std::int64_t h = 0; h < c.heads; ++h) {
       const KVStrip strip = state.pages.strip(page, layer, h);
       store_kv_row(row(key, t, h), key.dtype(), key.stride(2), c.D, c.storage,
-                   strip.key + slot * c.D * size, strip.key_scale + slot);
+                   strip.key + slot * c.D * size, scale_at(strip.key_scale, slot));
       store_kv_row(row(value, t, h), value.dtype(), value.stride(2), c.Dv, c.storage,
-                   strip.value + slot * c.Dv * size, strip.value_scale + slot);
+                   strip.value + slot * c.Dv * size, scale_at(strip.value_scale, slot));
     }
   }
 }
@@ -170,7 +170,7 @@ Tensor read_tokens(const KVState& state, const KVSequence& sequence, std::int64_
       const KVStrip strip = state.pages.strip(state.page_of(sequence, p), layer, h);
       const std::int64_t slot = state.slot_of(p);
       load_kv_row((values ? strip.value : strip.key) + slot * row, c.storage,
-                  (values ? strip.value_scale : strip.key_scale) + slot, width, to);
+                  scale_at(values ? strip.value_scale : strip.key_scale, slot), width, to);
     }
   }
   return tokens;

@@ -12,6 +12,12 @@ namespace qkv {
 
 std::int64_t size_of(KVStorage storage) noexcept;  // bytes of one number
 
+// The scale of token n; null where there are none.
+template <typename Float>
+Float* scale_at(Float* scales, std::int64_t n) noexcept {
+  return scales == nullptr ? nullptr : scales + n;
+}
+
 // to[i] = from[i·stride], i < n, rounded once to the storage type. `from` is of a float dtype and
 // may be unaligned. int8: *scale = max|from| / 127 and to[i] = round(from[i] / *scale); a row with
 // NaN or infinity gets a scale of NaN, one without a number above 2⁻¹¹⁵ a scale of 0. Otherwise

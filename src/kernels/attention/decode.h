@@ -1,0 +1,78 @@
+#pragma once
+
+// Attention of a few queries over many keys, at the speed of memory.
+//
+// Vector lanes run along D: a key is read once, where it lies, for all rows (queries of all heads
+// that share it), and numbers of 16 or 8 bits are widened on the way. Keys are cut into chunks at
+// fixed positions, so that one head keeps all cores busy; each gives, for each row,
+//
+//   m = max s_j      l = Σ 2^(s_j - m)      o = Σ 2^(s_j - m)·v_j        s in units of ln 2
+//
+// and decode_merge puts the parts together in the order of their positions. Inside of a chunk, keys
+// go past in blocks that begin at multiples of kDecodeBlock. A row's numbers depend on its own keys
+// and their positions alone: not on other rows, nor on where pages begin, nor on threads.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/attention/attention.h"
+#include "qkv/cpu.h"
+#include "qkv/kv_cache.h"
+
+namespace qkv {
+
+inline constexpr std::int64_t kDecodeBlock = 64;  // keys
+inline constexpr std::int64_t kDecodePadding =
+    16;  // floats: rows of queries and outputs are padded
+
+// Positions [begin, end), whose keys lie one after the other, from that of `begin` on. Scales are
+// null unless numbers are int8.
+struct DecodeRun {
+  const void *key = nullptr, *value = nullptr;
+  const float *key_scale = nullptr, *value_scale = nullptr;
+  std::int64_t begin = 0, end = 0;
+};
+
+// A chunk of keys for all rows of a key head.
+struct DecodeUnit {
+  std::span<const DecodeRun>
+      runs;  // ascending, without gaps; [0] begins where the first row's keys may
+  KVStorage storage = KVStorage::f32;
+  std::int64_t D = 0, Dv = 0, key_stride = 0,
+               value_stride = 0;  // strides between tokens, in numbers
+  std::int64_t rows = 0;
+  const float* query = nullptr;             // [rows, padded D], zeros behind D; see factor
+  const KeyRange* visible = nullptr;        // [rows]; within the runs, or empty
+  const float* slopes = nullptr;            // [rows], alibi·log2(e), or null
+  const std::int64_t* positions = nullptr;  // [rows], with slopes
+  // The score in units of ln 2 is q·k or, if softcap > 0, softcap·tanh(q·k).
+  float softcap = 0;
+  float* scores = nullptr;   // scratch: decode_scratch(rows) floats
+  float* partial = nullptr;  // result: rows of decode_partial(Dv) floats: o, m, l
+};
+
+constexpr std::int64_t decode_padded(std::int64_t n) {
+  return (n + kDecodePadding - 1) / kDecodePadding * kDecodePadding;
+}
+constexpr std::int64_t decode_partial(std::int64_t Dv) {
+  return decode_padded(Dv) + kDecodePadding;  // m and l are the first two behind o
+}
+constexpr std::int64_t decode_scratch(std::int64_t rows) { return rows * kDecodeBlock; }
+
+struct DecodeKernel {
+  SimdTarget target;
+  int lanes;
+  void (*run)(const DecodeUnit& unit);
+};
+
+// The targets that were compiled, the best one first; not all of them may run on this CPU.
+std::span<const DecodeKernel> decode_kernels();
+const DecodeKernel* find_decode_kernel(SimdTarget target);
+
+// out[i] = Σ o / Σ l over `count` parts, part n at partial + n·stride; returns the log-sum-exp
+// (natural). `sink` is natural, too; -inf is none. Without a key, out is 0 and the result `sink`.
+float decode_merge(const float* partial, std::int64_t stride, std::int64_t count, std::int64_t Dv,
+                   float sink, float* out) noexcept;
+
+}  // namespace qkv
