@@ -16,10 +16,10 @@ from pathlib import Path
 from qkv import _core
 
 UNDISTURBED = 0.85  # of the run's best probe
-OTHERS = 0.05  # of the cores' time during a sample that others may have had
+OTHERS = 0.08  # of the cores' time during a sample that others may have had; ticks of 10 ms are how finely that is known
 SETTLE = 0.02  # seconds that idle threads of the last contender may still spin
 PATIENCE = 10  # probes that a sample waits for a quiet moment
-SAMPLE = 0.1  # seconds that a sample takes at least, by repetition
+SAMPLE = 0.2  # seconds that a sample takes at least, by repetition
 
 
 def busy_seconds():
