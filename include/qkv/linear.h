@@ -25,6 +25,7 @@ struct LinearWeights {
 enum class LinearBackend : std::uint8_t {
   automatic,  // the fastest one that can do the job
   reference,  // plain loops
+  simd,       // our own matrix product, vectorised
 };
 
 QKV_API std::string_view name_of(LinearBackend backend) noexcept;

@@ -9,25 +9,10 @@
 #include "kernels/simd/targets.h"
 #include "ops/attention_check.h"
 #include "ops/refuse.h"
+#include "ops/workspace.h"
 
 namespace qkv {
 namespace {
-
-// Memory that grows when needed, and is given back when it was a lot.
-class Workspace {
- public:
-  std::byte* of(std::int64_t bytes) {
-    if (memory_.size() < bytes || memory_.size() > kKeep) {
-      memory_ = Tensor();
-      memory_ = Tensor(DType::u8, {bytes});
-    }
-    return reinterpret_cast<std::byte*>(memory_.as<std::uint8_t>().data());
-  }
-
- private:
-  static constexpr std::int64_t kKeep = 16 << 20;
-  Tensor memory_;
-};
 
 // One row of a [B, Hq, Tq, …] output.
 MutableTensorView row_of(const MutableTensorView& view, std::int64_t b, std::int64_t h,

@@ -4,8 +4,11 @@
 
 #include "kernels/linear/linear.h"
 #include "kernels/linear/packed.h"
+#include "kernels/linear/panel.h"
 #include "kernels/rows.h"
+#include "kernels/simd/targets.h"
 #include "ops/compute.h"
+#include "ops/workspace.h"
 
 namespace qkv {
 namespace {
@@ -31,18 +34,22 @@ std::int64_t check_linear(const Refuse& refuse, std::string_view name, const Lin
   return out;
 }
 
-void run_linear(const LinearWeights& weights, const TensorView& x, const MutableTensorView& out,
-                DType dtype, int threads, const LinearEpilogue& epilogue) {
+namespace {
+
+LinearProblem make_problem(const TensorView& x, const MutableTensorView& out,
+                           const LinearEpilogue& epilogue) {
   LinearProblem p;
   p.x = x;
-  p.weight = weights.weight;
-  p.bias = weights.bias;
   p.y = out;
   p.rows = row_count(x);
   p.in = x.dim(-1);
   p.out = out.dim(-1);
   p.activation = epilogue.activation;
   p.residual = epilogue.residual;
+  return p;
+}
+
+void run_reference(const LinearProblem& p, DType dtype, int threads) {
   const std::int64_t row_tiles = (p.rows + kTileRows - 1) / kTileRows;
   const std::int64_t output_tiles = (p.out + kLinearOutputs - 1) / kLinearOutputs;
   compute_items(row_tiles * output_tiles, dtype, {kLinearScratchRows, p.in}, threads,
@@ -56,10 +63,48 @@ void run_linear(const LinearWeights& weights, const TensorView& x, const Mutable
                 });
 }
 
+void run_panels(const PanelProblem& p, DType dtype, SimdTarget target, int threads) {
+  const PanelKernel& kernel = *find_panel_kernel(dtype, target);
+  const PanelSplit split = split_panels(p, kernel, threads);
+  // Kept from call to call: getting memory anew would cost a short call more than its arithmetic.
+  thread_local Workspace own;
+  linear_panels(p, kernel, split, own.of(split.threads * split.workspace));
+}
+
+}  // namespace
+
+void run_linear(const LinearWeights& weights, const TensorView& x, const MutableTensorView& out,
+                DType dtype, int threads, const LinearEpilogue& epilogue,
+                const LinearChoice& choice) {
+  LinearProblem p = make_problem(x, out, epilogue);
+  p.weight = weights.weight;
+  p.bias = weights.bias;
+  if (choice.backend == LinearBackend::reference) return run_reference(p, dtype, threads);
+  const SimdTarget target =
+      choice.target == SimdTarget::automatic ? preferred_target() : choice.target;
+  run_panels(make_panel_problem(p), dtype, target, threads);
+}
+
 void run_linear(const PreparedLinear& weights, const TensorView& x, const MutableTensorView& out,
                 DType dtype, int threads, const LinearEpilogue& epilogue) {
   const PreparedLinear::Packed& packed = weights.packed();
-  run_linear(LinearWeights{packed.weight, packed.bias}, x, out, dtype, threads, epilogue);
+  LinearProblem call = make_problem(x, out, epilogue);
+  call.weight = packed.weight;
+  call.bias = packed.bias;
+  if (packed.backend == LinearBackend::reference) return run_reference(call, dtype, threads);
+  PanelProblem p = make_panel_problem(call);
+  p.panels = reinterpret_cast<const std::byte*>(packed.weight.view().data());
+  p.storage = packed.storage;
+  p.panel_width = packed.width;
+  run_panels(p, dtype, packed.target, threads);
+}
+
+void check_linear_choice(const Refuse& refuse, const LinearChoice& choice) {
+  const std::vector<SimdTarget>& known = simd_targets();
+  if (choice.target != SimdTarget::automatic &&
+      std::find(known.begin(), known.end(), choice.target) == known.end()) {
+    refuse.value("target", "a target that this CPU has", name_of(choice.target));
+  }
 }
 
 void check_linear_call(const Refuse& refuse, const TensorView& x, const MutableTensorView& out,
@@ -97,8 +142,9 @@ void linear_forward(const LinearWeights& weights, const TensorView& x, const Mut
   check_linear_call(refuse, x, out, width, options);
   refuse.if_overlap("out", out, "weight", weights.weight);
   refuse.if_overlap("out", out, "bias", weights.bias);
+  check_linear_choice(refuse, {options.backend, options.target});
   run_linear(weights, x, out, compute_dtype(x, options.accumulate), options.threads,
-             {options.activation, options.residual});
+             {options.activation, options.residual}, {options.backend, options.target});
 }
 
 }  // namespace qkv

@@ -15,10 +15,18 @@ namespace qkv {
 std::int64_t check_linear(const Refuse& refuse, std::string_view name, const LinearWeights& weights,
                           std::int64_t in);
 
+// Which kernel. A target that this CPU has.
+struct LinearChoice {
+  LinearBackend backend = LinearBackend::automatic;
+  SimdTarget target = SimdTarget::automatic;
+};
+
 // The other checks of a call: x, then, when the width of its result is known, out and options.
 void check_linear_input(const Refuse& refuse, const TensorView& x);
 void check_linear_call(const Refuse& refuse, const TensorView& x, const MutableTensorView& out,
                        std::int64_t out_width, const LinearOptions& options);
+
+void check_linear_choice(const Refuse& refuse, const LinearChoice& choice);
 
 // What follows the product of a linear map.
 struct LinearEpilogue {
@@ -28,7 +36,8 @@ struct LinearEpilogue {
 
 // linear_forward of arguments that are known to fit, computed in `dtype` (f32 or f64).
 void run_linear(const LinearWeights& weights, const TensorView& x, const MutableTensorView& out,
-                DType dtype, int threads, const LinearEpilogue& epilogue = {});
+                DType dtype, int threads, const LinearEpilogue& epilogue = {},
+                const LinearChoice& choice = {});
 
 // The same with prepared weights.
 void run_linear(const PreparedLinear& weights, const TensorView& x, const MutableTensorView& out,

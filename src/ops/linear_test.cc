@@ -22,7 +22,7 @@ TEST(Linear, IsItsDefinitionAtEveryEdgeOfATile) {
         const Tensor x = random_tensor({rows, in}, 1), w = random_tensor({out, in}, 2);
         const Tensor b = random_tensor({out}, 3);
         Tensor y(DType::f64, {rows, out});
-        linear_forward({w, b}, x, y);
+        linear_forward({w, b}, x, y, {.backend = LinearBackend::reference});
         for (std::int64_t r = 0; r < rows; ++r) {
           for (std::int64_t o = 0; o < out; ++o) {
             ASSERT_EQ(y.view().at({r, o}), by_hand(x, w, b, r, o))

@@ -5,7 +5,9 @@
 #include <array>
 
 #include "kernels/linear/packed.h"
+#include "kernels/linear/panel.h"
 #include "kernels/rows.h"
+#include "kernels/simd/targets.h"
 #include "ops/compute.h"
 #include "ops/linear.h"
 
@@ -14,7 +16,7 @@ namespace {
 
 constexpr Refuse kRefuse("PreparedLinear");
 
-constexpr std::array kBackends = {"automatic", "reference"};
+constexpr std::array kBackends = {"automatic", "reference", "simd"};
 constexpr std::array kStorages = {"as given", "f32", "f64", "f16", "bf16"};
 
 // f32 holds every number of f16 and bf16, and f64 those of all.
@@ -52,7 +54,8 @@ void stack(std::span<const LinearWeights> weights, WeightStorage storage,
     packed.out += check_linear(kRefuse, name, weights[n], packed.in);
     biased = biased || weights[n].bias.has_value();
   }
-  packed.weight = Tensor(storage_dtype(weights, storage), {packed.out, packed.in});
+  packed.storage = storage_dtype(weights, storage);
+  packed.weight = Tensor(packed.storage, {packed.out, packed.in});
   // A bias is small, and its rounding would be seen in every row: as exact as it may be needed.
   if (biased) packed.bias = Tensor(DType::f64, {packed.out});
   std::int64_t begin = 0;
@@ -62,6 +65,22 @@ void stack(std::span<const LinearWeights> weights, WeightStorage storage,
     if (w.bias.has_value()) copy(w.bias, packed.bias.view().slice(0, begin, end));
     begin = end;
   }
+}
+
+// The weights as panels of the kernel that computes in f64 if they are f64, in f32 otherwise.
+void pack_panels(PreparedLinear::Packed& packed) {
+  const PanelKernel& kernel =
+      *find_panel_kernel(packed.storage == DType::f64 ? DType::f64 : DType::f32, packed.target);
+  packed.width = kernel.width();
+  const std::int64_t count = (packed.out + packed.width - 1) / packed.width;
+  Tensor panels(packed.storage, {count, packed.in, packed.width});
+  auto* to = static_cast<std::byte*>(panels.view().data());
+  const std::int64_t bytes =
+      packed.in * packed.width * static_cast<std::int64_t>(size_of(packed.storage));
+  parallel_for(count, 0, [&](std::int64_t n, int) {
+    kernel.pack(packed.weight, n * packed.width, to + n * bytes);
+  });
+  packed.weight = std::move(panels);
 }
 
 }  // namespace
@@ -78,8 +97,15 @@ PreparedLinear::PreparedLinear(const LinearWeights& weights, const PrepareOption
 
 PreparedLinear::PreparedLinear(std::span<const LinearWeights> weights,
                                const PrepareOptions& options) {
+  check_linear_choice(kRefuse, {options.backend, options.target});
   auto packed = std::make_shared<Packed>();
   stack(weights, options.storage, *packed);
+  packed->target = options.target == SimdTarget::automatic ? preferred_target() : options.target;
+  if (options.backend == LinearBackend::reference) {
+    packed->backend = LinearBackend::reference;
+  } else {
+    pack_panels(*packed);
+  }
   packed_ = std::move(packed);
 }
 
@@ -107,9 +133,31 @@ void PreparedLinear::forward(const TensorView& x, const MutableTensorView& out,
 
 std::string PreparedLinear::describe(std::int64_t rows, const LinearOptions& options) const {
   if (!packed_) kRefuse.value("weights", "prepared ones", "none");
-  (void)options;
-  return fmt::format("linear     {} rows, {} -> {}, weights {}\nkernel     {}\n", rows, packed_->in,
-                     packed_->out, name_of(packed_->weight.dtype()), name_of(packed_->backend));
+  const std::string head = fmt::format("linear     {} rows, {} -> {}, weights {}\n", rows,
+                                       packed_->in, packed_->out, name_of(packed_->storage));
+  if (packed_->backend == LinearBackend::reference) {
+    return head + "kernel     reference: asked for; plain loops, for checking\n";
+  }
+  const DType compute = options.accumulate == Accumulate::f64 || packed_->storage == DType::f64
+                            ? DType::f64
+                            : DType::f32;
+  const PanelKernel& kernel = *find_panel_kernel(compute, packed_->target);
+  std::string text =
+      head + fmt::format("kernel     simd, {}, sums in {}\ntile       {} rows × {} outputs\n",
+                         name_of(packed_->target), name_of(compute), kernel.tile_rows,
+                         kernel.width());
+  if (packed_->target != simd_targets().front()) {
+    text += fmt::format("note       {} was chosen; the best target of this CPU is {}\n",
+                        name_of(packed_->target), name_of(simd_targets().front()));
+  }
+  if (rows <= kernel.tile_rows) {
+    text += "note       few rows: bound by reading the weights once\n";
+  }
+  if (packed_->storage != compute) {
+    text += fmt::format("note       weights are converted from {} as they are read\n",
+                        name_of(packed_->storage));
+  }
+  return text;
 }
 
 }  // namespace qkv

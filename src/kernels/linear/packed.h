@@ -11,9 +11,12 @@ namespace qkv {
 class PreparedLinear::Packed {
  public:
   std::int64_t in = 0, out = 0;
-  LinearBackend backend = LinearBackend::reference;
-  Tensor weight;  // [out, in]
-  Tensor bias;    // [out], or none
+  DType storage = DType::f32;
+  LinearBackend backend = LinearBackend::simd;
+  SimdTarget target = SimdTarget::scalar;
+  Tensor weight;           // [out, in], for the reference; as panels (see panel.h) otherwise
+  std::int64_t width = 0;  // of a panel
+  Tensor bias;             // [out], or none
 };
 
 }  // namespace qkv

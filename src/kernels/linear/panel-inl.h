@@ -1,0 +1,293 @@
+// The panel kernel (see panel.h). Included once for each target.
+
+#if defined(QKV_KERNELS_LINEAR_PANEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QKV_KERNELS_LINEAR_PANEL_INL_H_
+#undef QKV_KERNELS_LINEAR_PANEL_INL_H_
+#else
+#define QKV_KERNELS_LINEAR_PANEL_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/activation/activation-inl.h"
+#include "kernels/activation/activation.h"
+#include "kernels/linear/panel.h"
+#include "kernels/linear/panel_tile-inl.h"
+#include "kernels/linear/panel_workspace.h"
+#include "kernels/rows.h"
+#include "kernels/simd/matrix-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qkv::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <typename Real>
+constexpr int panel_lanes() {
+  return static_cast<int>(hn::MaxLanes(hn::ScalableTag<Real>()));
+}
+
+inline const void* panel_element(const TensorView& view, std::int64_t offset) {
+  return static_cast<const std::byte*>(view.data()) +
+         offset * static_cast<std::int64_t>(size_of(view.dtype()));
+}
+
+// A pointer to Real where elements are that, lie where a Real may, and are next to each other.
+template <typename Real>
+const Real* dense_row(const TensorView& view, std::int64_t offset, std::int64_t step) {
+  if (view.dtype() != dtype_of<Real> || step != 1) return nullptr;
+  const void* at = panel_element(view, offset);
+  return reinterpret_cast<std::uintptr_t>(at) % alignof(Real) == 0 ? static_cast<const Real*>(at)
+                                                                   : nullptr;
+}
+
+// In f64 element by element: it is there to be exact.
+template <Activation kind, class D>
+HWY_INLINE hn::Vec<D> activate_sums(D d, hn::Vec<D> x) {
+  using Real = hn::TFromD<D>;
+  if constexpr (sizeof(Real) == 4 || kind == Activation::none) {
+    return activate<kind>(d, x);
+  } else {
+    HWY_ALIGN Real lanes[hn::MaxLanes(d)];
+    hn::Store(x, d, lanes);
+    for (Real& lane : lanes) lane = qkv::activate(kind, lane);
+    return hn::Load(d, lanes);
+  }
+}
+
+template <typename Real>
+class PanelRun {
+  using D = hn::ScalableTag<Real>;
+  static constexpr D d{};
+  static constexpr std::int64_t N = hn::MaxLanes(D()), W = kPanelVectors * N;
+
+ public:
+  PanelRun(const PanelProblem& p, const PanelUnit& unit, void* workspace)
+      : p_(p), c_(p.call), unit_(unit), w_(p, W, unit.row_count, workspace) {}
+
+  void run() {
+    if (p_.channels) {
+      find_pixels();
+    } else {
+      find_rows();
+    }
+    const std::int64_t depth = panel_depth(c_.in);
+    for (std::int64_t o = unit_.output_begin; o < unit_.output_end; o += W) {
+      outputs_ = std::min(W, c_.out - o);
+      std::int64_t i = 0;
+      do {
+        product(o, i, std::min(depth, c_.in - i));
+        i += depth;
+      } while (i < c_.in);
+      finish(o);
+    }
+  }
+
+ private:
+  static std::int64_t vectors_of(std::int64_t count) { return (count + N - 1) / N; }
+
+  // x where it lies, or a dense copy of its rows, run by run.
+  void find_rows() {
+    x_ = w_.x;
+    x_stride_ = c_.in;
+    if (w_.x_in_place) {
+      x_ = static_cast<const Real*>(panel_element(c_.x, unit_.row_begin * p_.x_step));
+      x_stride_ = p_.x_step;
+      return;
+    }
+    for (std::int64_t r = 0, count = 0; r < unit_.row_count; r += count) {
+      const std::int64_t row = unit_.row_begin + r;
+      count = std::min(p_.run_rows - row % p_.run_rows, unit_.row_count - r);
+      const ForeignMatrix rows{panel_element(c_.x, row_offset(c_.x, row)), c_.x.dtype(), p_.x_step,
+                               c_.x.stride(-1)};
+      read_matrix(rows, count, c_.in, w_.x + r * c_.in, c_.in, w_.stage);
+    }
+  }
+
+  // Full vectors of pixels are read where they lie, unless their lines would meet in the same sets
+  // of the cache; else as [in][W], where lanes past the last pixel are 0.
+  void find_pixels() {
+    const std::int64_t count = unit_.row_count, lanes = vectors_of(count) * N;
+    const std::int64_t offset = row_offset(c_.x, unit_.run * p_.run_rows + unit_.row_begin);
+    x_stride_ = c_.x.stride(-1);
+    if (count == lanes && x_stride_ * static_cast<std::int64_t>(sizeof(Real)) % 1024 != 0) {
+      x_ = dense_row<Real>(c_.x, offset, p_.x_step);
+      if (x_ != nullptr) return;
+    }
+    x_ = w_.x;
+    x_stride_ = W;
+    const ForeignMatrix pixels{panel_element(c_.x, offset), c_.x.dtype(), c_.x.stride(-1),
+                               p_.x_step};
+    read_matrix(pixels, c_.in, count, w_.x, W, w_.stage);
+    for (std::int64_t i = 0; count < lanes && i < c_.in; ++i) {
+      std::fill(w_.x + i * W + count, w_.x + i * W + lanes, Real{0});
+    }
+  }
+
+  // w_.panel = weights[o, o + W) × [i, i + depth) as Real
+  void read_panel(std::int64_t o, std::int64_t i, std::int64_t depth) {
+    if (p_.panels == nullptr) {
+      const TensorView& w = c_.weight;
+      const ForeignMatrix from{panel_element(w, o * w.stride(0) + i * w.stride(1)), w.dtype(),
+                               w.stride(1), w.stride(0)};
+      read_matrix(from, depth, outputs_, w_.panel, W, w_.stage);
+      const std::int64_t lanes = vectors_of(outputs_) * N;
+      for (std::int64_t k = 0; outputs_ < lanes && k < depth; ++k) {
+        std::fill(w_.panel + k * W + outputs_, w_.panel + k * W + lanes, Real{0});
+      }
+      return;
+    }
+    // Panels that were packed for the other type may have another width.
+    const std::int64_t width = p_.panel_width, part = std::min(W, width);
+    for (std::int64_t c = 0; c < outputs_; c += part) {
+      const std::int64_t at = ((o + c) / width * c_.in + i) * width + (o + c) % width;
+      const ForeignMatrix from{p_.panels + at * static_cast<std::int64_t>(size_of(p_.storage)),
+                               p_.storage, width, 1};
+      read_matrix(from, depth, part, w_.panel + c, W, w_.stage);
+    }
+  }
+
+  template <typename Stored>
+  const Stored* stored_panel(std::int64_t o, std::int64_t i) const {
+    return reinterpret_cast<const Stored*>(p_.panels) + (o / W * c_.in + i) * W;
+  }
+
+  void product(std::int64_t o, std::int64_t i, std::int64_t depth) {
+    const bool whole = p_.panels != nullptr && p_.panel_width == W;
+    if constexpr (std::is_same_v<Real, float>) {
+      // Few rows: weights are read once, and converted on their way to the registers.
+      if (whole && !p_.channels && unit_.row_count <= kPanelRows) {
+        if (p_.storage == DType::bf16) return add(stored_panel<bf16>(o, i), i, depth);
+        if (p_.storage == DType::f16 && kConvertsF16) return add(stored_panel<f16>(o, i), i, depth);
+      }
+    }
+    if (whole && p_.storage == dtype_of<Real>) return add(stored_panel<Real>(o, i), i, depth);
+    read_panel(o, i, depth);
+    add(w_.panel, i, depth);
+  }
+
+  template <typename Stored>
+  void add(const Stored* panel, std::int64_t i, std::int64_t depth) {
+    if (!p_.channels) {
+      panel_product<Scalars::kAcross>(vectors_of(outputs_), x_ + i, x_stride_, panel, W, depth,
+                                      i == 0, unit_.row_count, w_.sums);
+    } else if constexpr (std::is_same_v<Stored, Real>) {
+      panel_product<Scalars::kAlong>(vectors_of(unit_.row_count), panel, W, x_ + i * x_stride_,
+                                     x_stride_, depth, i == 0, outputs_, w_.sums);
+    }
+  }
+
+  void finish(std::int64_t o) {
+    if (c_.bias.has_value()) {
+      gather(c_.bias, o * c_.bias.stride(0), c_.bias.stride(0), outputs_, w_.bias);
+    } else {
+      std::fill(w_.bias, w_.bias + W, Real{0});
+    }
+    switch (c_.activation) {
+      case Activation::none: return finish_as<Activation::none>(o);
+      case Activation::relu: return finish_as<Activation::relu>(o);
+      case Activation::silu: return finish_as<Activation::silu>(o);
+      case Activation::gelu: return finish_as<Activation::gelu>(o);
+      case Activation::gelu_tanh: return finish_as<Activation::gelu_tanh>(o);
+      case Activation::quick_gelu: return finish_as<Activation::quick_gelu>(o);
+    }
+  }
+
+  template <Activation kActivation>
+  HWY_NOINLINE void finish_as(std::int64_t o) {
+    const MutableTensorView& y = c_.y;
+    const TensorView& z = c_.residual;
+    if (p_.channels) {
+      const std::int64_t row = unit_.run * p_.run_rows + unit_.row_begin;
+      const std::int64_t y_at = row_offset(y, row);
+      const std::int64_t z_at = z.has_value() ? row_offset(z, row) : 0;
+      for (std::int64_t n = 0; n < outputs_; ++n) {
+        const std::int64_t z_n = z.has_value() ? z_at + (o + n) * z.stride(-1) : 0;
+        finish_line<kActivation, true>(w_.sums + n * W, unit_.row_count, n,
+                                       y_at + (o + n) * y.stride(-1), p_.y_step, z_n,
+                                       p_.residual_step);
+      }
+      return;
+    }
+    for (std::int64_t r = 0; r < unit_.row_count; ++r) {
+      const std::int64_t row = unit_.row_begin + r;
+      const std::int64_t y_at = p_.runs == 1 ? row * p_.y_step : row_offset(y, row);
+      const std::int64_t z_at = !z.has_value() ? 0
+                                : p_.runs == 1 ? row * p_.residual_step
+                                               : row_offset(z, row);
+      const std::int64_t z_step = z.has_value() ? z.stride(-1) : 0;
+      finish_line<kActivation, false>(w_.sums + r * W, outputs_, 0, y_at + o * y.stride(-1),
+                                      y.stride(-1), z_at + o * z_step, z_step);
+    }
+  }
+
+  // A line of sums becomes a line of y.
+  template <Activation kActivation, bool kOneBias>
+  HWY_INLINE void finish_line(Real* sums, std::int64_t count, std::int64_t bias, std::int64_t y_at,
+                              std::int64_t y_step, std::int64_t z_at, std::int64_t z_step) {
+    Real* y = const_cast<Real*>(dense_row<Real>(c_.y, y_at, y_step));
+    const Real* z = w_.residual;
+    if (c_.residual.has_value()) {
+      const Real* dense = dense_row<Real>(c_.residual, z_at, z_step);
+      if (dense != nullptr && count % N == 0) {
+        z = dense;
+      } else {
+        gather(c_.residual, z_at, z_step, count, w_.residual);
+      }
+    } else {
+      z = nullptr;
+    }
+    const auto one = hn::Set(d, w_.bias[bias]);
+    Real* to = y != nullptr && count % N == 0 ? y : sums;
+    for (std::int64_t n = 0; n < count; n += N) {
+      const auto b = kOneBias ? one : hn::LoadU(d, w_.bias + n);
+      auto v = activate_sums<kActivation>(d, hn::Add(hn::LoadU(d, sums + n), b));
+      if (z != nullptr) v = hn::Add(v, hn::LoadU(d, z + n));
+      hn::StoreU(v, d, to + n);
+    }
+    if (to == y) return;
+    if (y != nullptr) {
+      std::memcpy(y, sums, static_cast<std::size_t>(count) * sizeof(Real));
+    } else {
+      scatter(sums, count, c_.y, y_at, y_step);
+    }
+  }
+
+  const PanelProblem& p_;
+  const LinearProblem& c_;
+  const PanelUnit& unit_;
+  PanelWorkspace<Real> w_;
+  const Real* x_ = nullptr;
+  std::int64_t x_stride_ = 0;
+  std::int64_t outputs_ = 0;  // of the panel at hand
+};
+
+template <typename Real>
+void panel_run(const PanelProblem& problem, const PanelUnit& unit, void* workspace) noexcept {
+  PanelRun<Real>(problem, unit, workspace).run();
+}
+
+template <typename Real>
+void panel_pack(const TensorView& weight, std::int64_t begin, void* panel) noexcept {
+  constexpr std::int64_t W = kPanelVectors * panel_lanes<Real>();
+  const std::int64_t in = weight.dim(1), count = std::min(W, weight.dim(0) - begin);
+  visit_float(weight.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    auto* to = static_cast<T*>(panel);
+    std::fill(to, to + (count < W ? in * W : 0), T{});
+    for (std::int64_t o = 0; o < count; ++o) {
+      const std::int64_t at = (begin + o) * weight.stride(0);
+      for (std::int64_t i = 0; i < in; ++i) {
+        to[i * W + o] = load<T>(weight.data(), at + i * weight.stride(1));
+      }
+    }
+  });
+}
+
+}  // namespace qkv::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,141 @@
+// The product of the panel kernel, as tiles of accumulators. Included once for each target.
+
+#if defined(QKV_KERNELS_LINEAR_PANEL_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QKV_KERNELS_LINEAR_PANEL_TILE_INL_H_
+#undef QKV_KERNELS_LINEAR_PANEL_TILE_INL_H_
+#else
+#define QKV_KERNELS_LINEAR_PANEL_TILE_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "qkv/dtype.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qkv::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Vectors × rows of accumulators that fill the registers. Wider tiles need fewer loads for each
+// multiplication: 10 for 24 here, 7 for 12 there.
+#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64  // 32 registers
+inline constexpr int kPanelVectors = 4, kPanelRows = 6;
+#else  // 16 registers
+inline constexpr int kPanelVectors = 3, kPanelRows = 4;
+#endif
+
+template <class D, typename Stored>
+HWY_INLINE hn::Vec<D> load_weights(D d, const Stored* HWY_RESTRICT at) {
+  if constexpr (std::is_same_v<Stored, hn::TFromD<D>>) {
+    return hn::LoadU(d, at);
+  } else {
+    using Half = std::conditional_t<std::is_same_v<Stored, f16>, hwy::float16_t, hwy::bfloat16_t>;
+    const hn::Rebind<Half, D> dh;
+    const hn::Rebind<std::uint16_t, D> du;
+    return hn::PromoteTo(
+        d, hn::BitCast(dh, hn::LoadU(du, reinterpret_cast<const std::uint16_t*>(at))));
+  }
+}
+
+// One operand is a matrix of scalars a[r][i], the other one of vectors b[i][lanes].
+//   kAcross: a's rows lie `a_stride` apart, i is next to i + 1;
+//   kAlong: rows lie side by side, i is `a_stride` apart.
+enum class Scalars { kAcross, kAlong };
+
+// sums[r][v] (+)= Σ_i a[r][i]·b[i][v], i < depth; rows of sums are a panel's width apart.
+template <Scalars kScalars, int R, int NV, typename Real, typename Stored>
+HWY_NOINLINE void panel_tile(const Real* HWY_RESTRICT a, std::int64_t a_stride,
+                             const Stored* HWY_RESTRICT b, std::int64_t b_stride,
+                             std::int64_t depth, bool from_zero, Real* HWY_RESTRICT sums) {
+  const hn::ScalableTag<Real> d;
+  using V = hn::Vec<decltype(d)>;
+  constexpr std::int64_t N = hn::MaxLanes(d), W = kPanelVectors * N;
+  V sum[R][NV];
+  HWY_UNROLL(8)
+  for (int r = 0; r < R; ++r) {
+    HWY_UNROLL(4)
+    for (int v = 0; v < NV; ++v) {
+      sum[r][v] = from_zero ? hn::Zero(d) : hn::LoadU(d, sums + r * W + v * N);
+    }
+  }
+  for (std::int64_t i = 0; i < depth; ++i) {
+    V line[NV];
+    HWY_UNROLL(4)
+    for (int v = 0; v < NV; ++v) line[v] = load_weights(d, b + v * N);
+    b += b_stride;
+    HWY_UNROLL(8)
+    for (int r = 0; r < R; ++r) {
+      const V scalar =
+          hn::Set(d, kScalars == Scalars::kAcross ? a[r * a_stride + i] : a[r + i * a_stride]);
+      HWY_UNROLL(4)
+      for (int v = 0; v < NV; ++v) sum[r][v] = hn::MulAdd(scalar, line[v], sum[r][v]);
+    }
+  }
+  HWY_UNROLL(8)
+  for (int r = 0; r < R; ++r) {
+    HWY_UNROLL(4)
+    for (int v = 0; v < NV; ++v) hn::StoreU(sum[r][v], d, sums + r * W + v * N);
+  }
+}
+
+// The same for any number of rows.
+template <Scalars kScalars, int NV, typename Real, typename Stored>
+void panel_rows(const Real* a, std::int64_t a_stride, const Stored* b, std::int64_t b_stride,
+                std::int64_t depth, bool from_zero, std::int64_t rows, Real* sums) {
+  constexpr std::int64_t W =
+      kPanelVectors * static_cast<std::int64_t>(hn::MaxLanes(hn::ScalableTag<Real>()));
+  const std::int64_t row_stride = kScalars == Scalars::kAcross ? a_stride : 1;
+  std::int64_t r = 0;
+  const auto tile = [&](auto count) {
+    constexpr int R = decltype(count)::value;
+    panel_tile<kScalars, R, NV>(a + r * row_stride, a_stride, b, b_stride, depth, from_zero,
+                                sums + r * W);
+    r += R;
+  };
+  while (r + kPanelRows <= rows) tile(std::integral_constant<int, kPanelRows>());
+  if constexpr (kScalars == Scalars::kAcross && NV == kPanelVectors) {
+    // Few rows read the weights once: no second tile for what is left.
+    switch (rows - r) {
+      case 5:
+        if constexpr (kPanelRows > 5) tile(std::integral_constant<int, 5>());
+        return;
+      case 4:
+        if constexpr (kPanelRows > 4) tile(std::integral_constant<int, 4>());
+        return;
+      case 3: tile(std::integral_constant<int, 3>()); return;
+      case 2: tile(std::integral_constant<int, 2>()); return;
+      case 1: tile(std::integral_constant<int, 1>()); return;
+      default: return;
+    }
+  } else {
+    if (kPanelRows > 4 && r + 4 <= rows) tile(std::integral_constant<int, 4>());
+    if (r + 2 <= rows) tile(std::integral_constant<int, 2>());
+    if (r < rows) tile(std::integral_constant<int, 1>());
+  }
+}
+
+// The same for so many vectors.
+template <Scalars kScalars, typename Real, typename Stored>
+HWY_INLINE void panel_product(std::int64_t vectors, const Real* a, std::int64_t a_stride,
+                              const Stored* b, std::int64_t b_stride, std::int64_t depth,
+                              bool from_zero, std::int64_t rows, Real* sums) {
+  if constexpr (std::is_same_v<Real, Stored>) {
+    switch (vectors) {
+      case 1:
+        return panel_rows<kScalars, 1>(a, a_stride, b, b_stride, depth, from_zero, rows, sums);
+      case 2:
+        return panel_rows<kScalars, 2>(a, a_stride, b, b_stride, depth, from_zero, rows, sums);
+      case 3:
+        return panel_rows<kScalars, 3>(a, a_stride, b, b_stride, depth, from_zero, rows, sums);
+      default: break;
+    }
+  }
+  panel_rows<kScalars, kPanelVectors>(a, a_stride, b, b_stride, depth, from_zero, rows, sums);
+}
+
+}  // namespace qkv::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
