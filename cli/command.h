@@ -60,6 +60,7 @@ std::string examples(std::initializer_list<std::string_view> lines);
 // Each in cli/<name>.cc.
 void add_attention_command(Command& app, Context& context);
 void add_check_command(Command& app, Context& context);
+void add_classify_command(Command& app, Context& context);
 void add_completion_command(Command& app, Context& context);
 void add_explain_command(Command& app, Context& context);
 void add_info_command(Command& app, Context& context);

@@ -94,6 +94,7 @@ CommandLine make_program(Context& context) {
   add_check_command(app, context);
   add_worksheet_command(app, context);
   add_run_command(app, context);
+  add_classify_command(app, context);
   add_attention_command(app, context);
   add_info_command(app, context);
   add_completion_command(app, context);

@@ -8,7 +8,9 @@
 #include "cli/progress.h"
 #include "cli/summary.h"
 #include "cli/tensor_argument.h"
+#include "cli/timing.h"
 #include "models/block_file.h"
+#include "models/prepared_block.h"
 
 namespace qkv::cli {
 namespace {
@@ -17,8 +19,32 @@ struct RunArguments {
   BlockFlags block;
   std::string input, memory, output;
   AttentionFlags flags;
+  TimingFlags timing;
   bool json = false;
 };
+
+// The block's result in `out`; returns how long a call took. Plan and profile go to context.err.
+double compute(const RunArguments& args, const BlockWeights& weights, const TensorView& x,
+               const TensorView& memory, const MutableTensorView& out, BlockOptions& options,
+               Context& context) {
+  const Progress progress(context, args.block.name());
+  if (!args.timing.prepared()) {
+    const Stopwatch watch;
+    block_forward(weights, x, memory, out, options);
+    return watch.milliseconds();
+  }
+  const PreparedBlock block(weights, memory.has_value(), args.timing.prepare_options());
+  BlockProfile profile;
+  if (args.timing.profile()) options.profile = &profile;
+  const Timing timing = repeat_calls(args.timing.repeat(), options.profile,
+                                     [&] { block.forward(x, memory, out, options); });
+  if (args.timing.plan()) {
+    const auto shape = memory.has_value() ? std::optional(memory.shape()) : std::nullopt;
+    context.err << to_string(block.plan(x.shape(), shape, options));
+  }
+  if (args.timing.profile()) context.err << to_string(profile, args.timing.repeat());
+  return timing.median;
+}
 
 Status run(const RunArguments& args, Context& context) {
   std::vector<std::string> inputs = args.flags.files();
@@ -35,12 +61,8 @@ Status run(const RunArguments& args, Context& context) {
 
   const OutputFile file("--output", args.output, x.view.dtype());
   Tensor out(x.view.dtype(), block_output_shape(block.weights, x.view.shape()));
-  const Stopwatch watch;
-  {
-    const Progress progress(context, args.block.name());
-    block_forward(block.weights, x.view, memory.view, out, options);
-  }
-  const double milliseconds = watch.milliseconds();
+  const double milliseconds =
+      compute(args, block.weights, x.view, memory.view, out, options, context);
   const TensorView result = x.has_batch ? out.view() : out.view().select(0, 0);
   file.save("output", result);
   Summary summary(file, result, milliseconds);
@@ -67,6 +89,7 @@ void add_run_command(Command& app, Context& context) {
       .type_name("FILE");
   command.flag("--json", args->json, "a summary for machines");
   args->flags.add_to(command);
+  args->timing.add_to(command);
   command.footer(
       examples({"qkv run --block gpt --weights model.safetensors --heads 12 \\",
                 "    --weights-prefix h.0.attn --input x.npy --output y.npy",
@@ -74,7 +97,9 @@ void add_run_command(Command& app, Context& context) {
                 "    --weights-prefix blocks.0.attn --input x.npy --output y.npy",
                 "qkv run --block c2psa --weights yolo11n.safetensors --input p5.npy --output y.npy",
                 "qkv run --block transformer --weights mha.safetensors --heads 8 \\",
-                "    --input x.npy --memory m.npy --output y.npy"}) +
+                "    --input x.npy --memory m.npy --output y.npy",
+                "qkv run --block c2psa --weights yolo11n.safetensors --input p5.npy \\",
+                "    --output y.npy --repeat 100 --profile"}) +
       "\n" + std::string(kTensorHelp) +
       "\nAn input without a batch, [T, width] or [C, H, W], is fine; the output then has none.\n"
       "Names of PyTorch, timm, Hugging Face, Ultralytics and GPT-2 are known. Where a file has\n"

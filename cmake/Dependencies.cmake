@@ -2,6 +2,7 @@
 #   qkv_private_headers    header-only, seen by the library's sources alone: fmt, nlohmann-json, Highway
 #   qkv_cli_headers        header-only, seen by the program alone: CLI11
 #   qkv_link_dependencies  what libqkv links: threads, OpenMP, libzip
+#   qkv_image_dependencies  what the program links besides, to read photographs: libpng, libjpeg
 # Nothing of it appears in include/qkv, so that who uses the shared library needs none of it.
 
 add_library(qkv_private_headers INTERFACE)
@@ -68,3 +69,17 @@ if(QKV_WITH_NPZ)
   endif()
   list(APPEND qkv_link_dependencies LibZip::LibZip)
 endif()
+
+set(qkv_image_dependencies "")
+foreach(format PNG JPEG)
+  if(NOT DEFINED QKV_WITH_${format} OR QKV_WITH_${format})
+    find_package(${format} QUIET)
+  endif()
+  option(QKV_WITH_${format} "Read .${format} photographs, in the program" ${${format}_FOUND})
+  if(QKV_WITH_${format})
+    if(NOT ${format}_FOUND)
+      message(FATAL_ERROR "QKV_WITH_${format}=ON, and it is not found (Debian: libpng-dev, libjpeg-dev)")
+    endif()
+    list(APPEND qkv_image_dependencies ${format}::${format})
+  endif()
+endforeach()

@@ -60,7 +60,7 @@ set_source_files_properties(${oracles} PROPERTIES
 set_target_properties(qkv_tests PROPERTIES CXX_EXTENSIONS OFF)
 target_include_directories(qkv_tests PRIVATE .)
 target_link_libraries(qkv_tests PRIVATE
-  qkv_objects qkv_library_options qkv_test_options qkv_warnings GTest::gmock_main)
+  qkv_objects qkv_image_objects qkv_library_options qkv_test_options qkv_warnings GTest::gmock_main)
 if(QKV_BUILD_EXPLAIN)
   target_link_libraries(qkv_tests PRIVATE qkv_explain_objects)
 endif()

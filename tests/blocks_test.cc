@@ -12,6 +12,7 @@
 
 #include "qkv/detector.h"
 #include "qkv/gpt.h"
+#include "qkv/prepared.h"
 #include "qkv/transformer.h"
 #include "qkv/vit.h"
 #include "tests/block_oracle.h"
@@ -43,15 +44,18 @@ void append(std::vector<double>& all, const Matrix& m) {
 
 bool everything(std::int64_t, std::int64_t) { return true; }
 
-// Runs a block in f32 and f64; `run` gives the output for a dtype of inputs and weights.
-void expect_close(const std::string& name, const std::vector<double>& expected,
-                  const Tolerance& tolerance, const std::function<Tensor(DType)>& run) {
+// Runs a block in f32 and f64, for one call and prepared; `run` gives the output for a dtype of
+// inputs and weights.
+void expect_close(const std::string& block, const std::vector<double>& expected,
+                  const Tolerance& tolerance, const std::function<Tensor(DType, bool)>& run) {
   double largest = 0;
   for (double e : expected) largest = std::max(largest, std::abs(e));
-  for (const auto& [dtype, eps] :
-       {std::pair{DType::f32, 0x1p-23}, std::pair{DType::f64, 0x1p-52}}) {
+  for (const auto& [dtype, eps, prepared] :
+       {std::tuple{DType::f32, 0x1p-23, false}, std::tuple{DType::f32, 0x1p-23, true},
+        std::tuple{DType::f64, 0x1p-52, false}, std::tuple{DType::f64, 0x1p-52, true}}) {
+    const std::string name = block + (prepared ? ", prepared" : "");
     const auto start = std::chrono::steady_clock::now();
-    const Tensor out = run(dtype);
+    const Tensor out = run(dtype, prepared);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     const std::vector<double> found = vector_of(out);
     ASSERT_EQ(found.size(), expected.size());
@@ -64,7 +68,7 @@ void expect_close(const std::string& name, const std::vector<double>& expected,
     const double allowed = tolerance.of(dtype == DType::f64 ? 2 * eps : eps, largest);
     EXPECT_LE(worst, allowed) << name << " in " << name_of(dtype);
     EXPECT_LE(worst, dtype == DType::f64 ? 1e-12 : allowed) << name;
-    std::printf("  %-24s %s  max error %.2e  allowed %.2e  max|y| %.2f  %.2f s\n", name.c_str(),
+    std::printf("  %-32s %s  max error %.2e  allowed %.2e  max|y| %.2f  %.2f s\n", name.c_str(),
                 std::string(name_of(dtype)).c_str(), worst, allowed, largest, took.count());
   }
 }
@@ -90,18 +94,24 @@ TEST(BlocksAtRealSize, VitBase) {
     Tolerance tolerance;
     tolerance.scores_of(dim + head_dim, head_dim, scores);
     for (std::int64_t n : {dim, N, dim}) tolerance.sum_of(n);
-    expect_close(
-        norm ? "ViT-B with q/k norm" : "ViT-B", expected.values, tolerance, [&](DType dtype) {
-          const auto as = [&](const Tensor& t) { return Tensor::copy_of(t.view(), dtype); };
-          const Tensor w_ = as(w), b_ = as(b), pw_ = as(pw), pb_ = as(pb), qg_ = as(qg),
-                       qb_ = as(qb), kg_ = as(kg), kb_ = as(kb);
-          VitWeights weights{{w_, b_}, {pw_, pb_}, {}, {}, heads};
-          if (norm) weights.q_norm = NormWeights{qg_, qb_};
-          if (norm) weights.k_norm = NormWeights{kg_, kb_};
-          Tensor out(dtype, {B, N, dim});
-          vit_forward(weights, as(x), out);
-          return out;
-        });
+    expect_close(norm ? "ViT-B with q/k norm" : "ViT-B", expected.values, tolerance,
+                 [&](DType dtype, bool prepared) {
+                   const auto as = [&](const Tensor& t) {
+                     return Tensor::copy_of(t.view(), dtype);
+                   };
+                   const Tensor w_ = as(w), b_ = as(b), pw_ = as(pw), pb_ = as(pb), qg_ = as(qg),
+                                qb_ = as(qb), kg_ = as(kg), kb_ = as(kb);
+                   VitWeights weights{{w_, b_}, {pw_, pb_}, {}, {}, heads};
+                   if (norm) weights.q_norm = NormWeights{qg_, qb_};
+                   if (norm) weights.k_norm = NormWeights{kg_, kb_};
+                   Tensor out(dtype, {B, N, dim});
+                   if (prepared) {
+                     PreparedAttention(weights).forward(as(x), out);
+                   } else {
+                     vit_forward(weights, as(x), out);
+                   }
+                   return out;
+                 });
   }
 }
 
@@ -133,12 +143,16 @@ TEST(BlocksAtRealSize, TransformerBase) {
     for (std::int64_t n : {d, from.dim(1), d}) tolerance.sum_of(n);
     expect_close(
         cross ? "Transformer-base cross" : "Transformer-base self", expected, tolerance,
-        [&](DType dtype) {
+        [&](DType dtype, bool prepared) {
           const auto as = [&](const Tensor& t) { return Tensor::copy_of(t.view(), dtype); };
           const Tensor in_ = as(in), in_b_ = as(in_b), ow_ = as(ow), ob_ = as(ob);
           const auto weights = TransformerWeights::from_packed(in_, in_b_, ow_, ob_, heads);
           Tensor out(dtype, {B, T, d});
-          if (cross) {
+          if (prepared && cross) {
+            PreparedCrossAttention(weights).forward(as(x), as(memory), out);
+          } else if (prepared) {
+            PreparedAttention(weights).forward(as(x), out);
+          } else if (cross) {
             transformer_forward(weights, as(x), as(memory), out);
           } else {
             transformer_forward(weights, as(x), out);
@@ -164,11 +178,16 @@ TEST(BlocksAtRealSize, Gpt2Small) {
   Tolerance tolerance;
   tolerance.scores_of(d, d_k, scores);
   for (std::int64_t n : {d, T, d}) tolerance.sum_of(n);
-  expect_close("GPT-2 small", expected.values, tolerance, [&](DType dtype) {
+  expect_close("GPT-2 small", expected.values, tolerance, [&](DType dtype, bool prepared) {
     const auto as = [&](const Tensor& t) { return Tensor::copy_of(t.view(), dtype); };
     const Tensor w_ = as(w), b_ = as(b), pw_ = as(pw), pb_ = as(pb);
     Tensor out(dtype, {B, T, d});
-    gpt_forward(GptWeights::from_arrays(w_, b_, pw_, pb_, heads), as(x), out);
+    const GptWeights weights = GptWeights::from_arrays(w_, b_, pw_, pb_, heads);
+    if (prepared) {
+      PreparedAttention(weights).forward(as(x), out);
+    } else {
+      gpt_forward(weights, as(x), out);
+    }
     return out;
   });
 }
@@ -324,11 +343,16 @@ TEST(BlocksAtRealSize, C2psaOfYolo11n) {
   Tolerance tolerance;
   tolerance.scores_of(c1 + c, block.key_dim, scores);
   for (std::int64_t n : {c1, c, H * W, c, c, 2 * c, 2 * c}) tolerance.sum_of(n);
-  expect_close("C2PSA of YOLO11n", image_of(expected), tolerance, [&](DType dtype) {
+  expect_close("C2PSA of YOLO11n", image_of(expected), tolerance, [&](DType dtype, bool prepared) {
     const FoldedConv cv1_ = cv1.fold(dtype), cv2_ = cv2.fold(dtype);
     Tensor out(dtype, {1, c1, H, W});
-    c2psa_forward({cv1_.view(), cv2_.view(), {block.weights(dtype)}},
-                  Tensor::copy_of(x.view(), dtype), out);
+    const C2psaWeights weights{cv1_.view(), cv2_.view(), {block.weights(dtype)}};
+    const Tensor input = Tensor::copy_of(x.view(), dtype);
+    if (prepared) {
+      PreparedC2psa(weights).forward(input, out);
+    } else {
+      c2psa_forward(weights, input, out);
+    }
     return out;
   });
 }
@@ -342,9 +366,14 @@ TEST(BlocksAtRealSize, PsaBlockAlone) {
   Tolerance tolerance;
   tolerance.scores_of(c, block.key_dim, scores);
   for (std::int64_t n : {c, H * W, c, c, 2 * c}) tolerance.sum_of(n);
-  expect_close("PSABlock", image_of(expected), tolerance, [&](DType dtype) {
+  expect_close("PSABlock", image_of(expected), tolerance, [&](DType dtype, bool prepared) {
     Tensor out(dtype, {1, c, H, W});
-    psa_block_forward(block.weights(dtype), Tensor::copy_of(x.view(), dtype), out);
+    const Tensor input = Tensor::copy_of(x.view(), dtype);
+    if (prepared) {
+      PreparedPsaBlock(block.weights(dtype)).forward(input, out);
+    } else {
+      psa_block_forward(block.weights(dtype), input, out);
+    }
     return out;
   });
 }

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "models/vision.h"
 #include "qkv/detector.h"
 #include "qkv/gpt.h"
 #include "qkv/safetensors.h"
@@ -190,6 +191,23 @@ TEST_F(Golden, Detector) {
                 {w.conv("cv1"), w.conv("cv2"), {w.block("m.0.", 64), w.block("m.1.", 64)}}, w["x"],
                 out, options);
           });
+}
+
+// tests/golden/make_vit_golden.py: transformers' own ViT-B/16, weights and names as it saves them.
+TEST_F(Golden, WholeVit) {
+  if (!std::filesystem::exists(folder_ / "vit-b16")) {
+    GTEST_SKIP() << "no vit-b16 in QKV_GOLDEN: run tests/golden/make_vit_golden.py";
+  }
+  const SafetensorsFile golden(folder_ / "vit-b16" / "golden.safetensors");
+  const VisionModel model = load_vision(folder_ / "vit-b16");
+  const PreparedVision vision(model.weights);
+  const TensorView exact = golden.tensor("exact");
+  Tensor scores(DType::f32, exact.shape());
+  vision.forward(golden.tensor("pixels"), scores);
+  const double off = max_difference(scores, exact);
+  std::printf("  ViT-B/16: off by %.1e, transformers in f32 by %.1e\n", off,
+              max_difference(golden.tensor("scores"), exact));
+  EXPECT_LE(off, 1e-4);
 }
 
 }  // namespace

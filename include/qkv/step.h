@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "qkv/attention.h"
+#include "qkv/block_plan.h"
 #include "qkv/tensor.h"
 
 namespace qkv {
@@ -29,6 +30,9 @@ struct BlockOptions {
   // Scores and weights exist in full, [B, H, Tq, Tk], only if there is an observer. It does not
   // change a bit of the output.
   StepObserver observer{};
+
+  // Prepared blocks (prepared.h) add to it where the time went. One call at a time may do so.
+  BlockProfile* profile = nullptr;
 };
 
 }  // namespace qkv

@@ -16,6 +16,9 @@ namespace qkv {
 void add_inputs(Inputs& inputs, std::string_view prefix, const DetectorWeights& weights);
 void add_inputs(Inputs& inputs, std::string_view prefix, const PsaBlockWeights& weights);
 
+// Refuses weights that do not fit `channels`; returns the channels that they give.
+std::int64_t check_c2psa(const Refuse& refuse, const C2psaWeights& weights, std::int64_t channels);
+
 // proj( v·softmax(qᵀ·k)ᵀ + pe(v) )
 class DetectorRun {
  public:

@@ -95,7 +95,8 @@ namespace {
 
 std::string block_name(std::size_t i) { return fmt::format("blocks.{}", i); }
 
-// Refuses weights that do not fit `channels`; returns the channels that they give.
+}  // namespace
+
 std::int64_t check_c2psa(const Refuse& refuse, const C2psaWeights& weights, std::int64_t channels) {
   const std::int64_t both = check_pointwise(refuse, "cv1.", weights.cv1, channels).weight.dim(0);
   if (both < 2 || both % 2 != 0) {
@@ -107,6 +108,8 @@ std::int64_t check_c2psa(const Refuse& refuse, const C2psaWeights& weights, std:
   }
   return check_pointwise(refuse, "cv2.", weights.cv2, both).weight.dim(0);
 }
+
+namespace {
 
 void check_c2psa_out(const Call& call, const C2psaWeights& weights, const TensorView& x,
                      const MutableTensorView& out, std::int64_t channels) {

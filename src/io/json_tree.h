@@ -29,6 +29,7 @@ class JsonPlace {
  public:
   JsonPlace(const JsonValue& value, std::string_view where) : value_(&value), where_(where) {}
 
+  const JsonValue& value() const noexcept { return *value_; }
   bool is_null() const;
   std::string_view string() const;
   bool boolean() const;

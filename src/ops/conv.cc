@@ -54,7 +54,9 @@ void run_depthwise(const ConvWeights& weights, const TensorView& x, const Mutabl
   if (dtype == DType::f32 && has_fast_depthwise(weights, x, out)) {
     Tensor scratch(DType::f32,
                    {worker_count(x.dim(0) * channels, threads), 3, depthwise_padded(W)});
-    return run_fast_depthwise(weights, x, out, false, threads, scratch.as<float>().data());
+    return run_fast_depthwise(weights, x.unflatten(1, {1, channels}),
+                              out.unflatten(1, {1, channels}), false, threads,
+                              scratch.as<float>().data());
   }
   const DepthwiseProblem p{x, weights.weight.select(1, 0), weights.bias, out};
   // Three padded lines in and one out: less than four padded ones.
@@ -74,7 +76,8 @@ void run_fast_depthwise(const ConvWeights& weights, const TensorView& x,
                         const MutableTensorView& out, bool accumulate, int threads,
                         float* scratch) {
   const RowKernels& kernels = row_kernels();
-  const std::int64_t channels = x.dim(1), H = x.dim(2), W = x.dim(3), planes = x.dim(0) * channels;
+  const std::int64_t each = x.dim(2), channels = x.dim(1) * each, H = x.dim(3), W = x.dim(4);
+  const std::int64_t planes = x.dim(0) * channels;
   if (H == 0 || W == 0) return;
   const float* taps = static_cast<const float*>(weights.weight.data());
   const float* bias =
@@ -86,13 +89,15 @@ void run_fast_depthwise(const ConvWeights& weights, const TensorView& x,
       DepthwisePlane plane;
       plane.height = H;
       plane.width = W;
-      plane.x = static_cast<const float*>(x.data()) + b * x.stride(0) + c * x.stride(1);
-      plane.x_stride = x.stride(2);
+      plane.x = static_cast<const float*>(x.data()) + b * x.stride(0) + c / each * x.stride(1) +
+                c % each * x.stride(2);
+      plane.x_stride = x.stride(3);
       std::copy_n(taps + c * 9, 9, plane.taps);
       plane.bias = bias != nullptr ? bias[c] : 0.0f;
       plane.accumulate = accumulate;
-      plane.y = static_cast<float*>(out.data()) + b * out.stride(0) + c * out.stride(1);
-      plane.y_stride = out.stride(2);
+      plane.y = static_cast<float*>(out.data()) + b * out.stride(0) + c / each * out.stride(1) +
+                c % each * out.stride(2);
+      plane.y_stride = out.stride(3);
       kernels.depthwise(plane, scratch + worker * 3 * depthwise_padded(W));
     }
   });

@@ -34,10 +34,10 @@ void check_depthwise(const Refuse& refuse, std::string_view name, const ConvWeig
 void run_depthwise(const ConvWeights& weights, const TensorView& x, const MutableTensorView& out,
                    DType dtype, int threads);
 
-// The same where the vectorised kernel can do it: f32, lines of x and out without gaps between
-// their elements, weights of [channels, 1, 3, 3] f32 without gaps. Adds to what is in out if
-// `accumulate`. `scratch` has 3·depthwise_padded(W) numbers for each of the workers of
-// B·C items.
+// The same where the vectorised kernel can do it, on channels in groups: images
+// [B, groups, channels / groups, H, W], f32, lines of x and out without gaps between their
+// elements, weights without gaps. Adds to what is in out if `accumulate`. `scratch` has
+// 3·depthwise_padded(W) numbers for each of the workers of B·channels items.
 bool has_fast_depthwise(const ConvWeights& weights, const TensorView& x,
                         const MutableTensorView& out);
 void run_fast_depthwise(const ConvWeights& weights, const TensorView& x,

@@ -1,0 +1,246 @@
+#include "blocks/prepared/detector_core.h"
+
+#include "blocks/detector_run.h"
+#include "kernels/simd/row_kernels.h"
+#include "ops/activation.h"
+#include "ops/conv.h"
+#include "ops/linear.h"
+
+namespace qkv {
+namespace {
+
+// Pixels as rows, which is how products see an image.
+template <typename View>
+View pixels(const View& image) {
+  return image.has_value() ? image.permute({0, 2, 3, 1}) : image;
+}
+
+Tensor own(const TensorView& view) {
+  return Tensor::copy_of(view, view.dtype() == DType::f64 ? DType::f64 : DType::f32);
+}
+
+std::int64_t bytes_of(const PreparedLinear& linear) {
+  return static_cast<std::int64_t>(linear.bytes());
+}
+
+PreparedLinear prepare(const ConvWeights& conv, const PrepareOptions& options) {
+  return PreparedLinear(pointwise_matrix(conv), options);
+}
+
+Dims lines_of(const ImageSize& size, std::int64_t planes, int threads) {
+  return {worker_count(size.B * planes, threads), 3, depthwise_padded(size.W)};
+}
+
+}  // namespace
+
+// ---- Attention
+
+PreparedDetector::Core::Core(const Refuse& refuse, std::string_view prefix,
+                             const DetectorWeights& weights, std::int64_t channels,
+                             const PrepareOptions& options)
+    : heads_(weights.heads), key_dim_(weights.key_dim), head_dim_(weights.head_dim) {
+  DetectorRun::check(refuse, prefix, weights, channels);
+  qkv_ = prepare(weights.qkv, options);
+  if (weights.proj.weight.has_value()) proj_ = prepare(weights.proj, options);
+  if (weights.pe.weight.has_value()) {
+    pe_weight_ = own(weights.pe.weight);
+    if (weights.pe.bias.has_value()) pe_bias_ = own(weights.pe.bias);
+  }
+}
+
+std::int64_t PreparedDetector::Core::weight_bytes() const noexcept {
+  return bytes_of(qkv_) + bytes_of(proj_) +
+         (pe_weight_.size() + pe_bias_.size()) * static_cast<std::int64_t>(sizeof(float));
+}
+
+AttentionShape PreparedDetector::Core::shape(const ImageSize& size, DType dtype) const noexcept {
+  const std::int64_t N = size.H * size.W;
+  return {size.B, heads_, heads_, N, N, key_dim_, head_dim_, dtype};
+}
+
+std::int64_t PreparedDetector::Core::workspace(const ImageSize& size, DType dtype,
+                                               int threads) const {
+  return padded_bytes(dtype, {size.B, qkv_.out(), size.H, size.W}) +
+         padded_bytes(dtype, {size.B, values(), size.H, size.W}) +
+         padded_bytes(DType::f32, lines_of(size, values(), threads));
+}
+
+void PreparedDetector::Core::run(const Scope& scope, const TensorView& x,
+                                 const MutableTensorView& out, const TensorView& residual) const {
+  const ImageSize size{x.dim(0), x.dim(2), x.dim(3)};
+  const std::int64_t each = 2 * key_dim_ + head_dim_;
+  Arena arena(scope.memory);
+  const MutableTensorView qkv = arena.take(scope.dtype, {size.B, qkv_.out(), size.H, size.W});
+  const MutableTensorView concat = arena.take(scope.dtype, {size.B, values(), size.H, size.W});
+  const MutableTensorView lines = arena.take(DType::f32, lines_of(size, values(), scope.threads));
+  run_linear(qkv_, pixels(x), pixels(qkv), scope.dtype, scope.threads);
+  scope.clock->lap("qkv");
+  // [B, heads, N, width]: strides, not copies.
+  const TensorView split =
+      TensorView(qkv).flatten(2, 3).unflatten(1, {heads_, each}).transpose(2, 3);
+  const MutableTensorView heads =
+      concat.flatten(2, 3).unflatten(1, {heads_, head_dim_}).transpose(2, 3);
+  attention_forward(split.slice(3, 0, key_dim_), split.slice(3, key_dim_, 2 * key_dim_),
+                    split.slice(3, 2 * key_dim_, each), heads, scope.attention);
+  scope.clock->lap("attention");
+  if (pe_weight_.view().has_value()) {
+    const TensorView value =
+        TensorView(qkv).unflatten(1, {heads_, each}).slice(2, 2 * key_dim_, each);
+    add_position(scope, value, concat.unflatten(1, {heads_, head_dim_}),
+                 static_cast<float*>(lines.data()));
+    scope.clock->lap("pe");
+  }
+  project(scope, concat, out, residual);
+  scope.clock->lap("proj");
+}
+
+// heads += pe(value), both [B, heads, head_dim, H, W].
+void PreparedDetector::Core::add_position(const Scope& scope, const TensorView& value,
+                                          const MutableTensorView& heads, float* scratch) const {
+  const ConvWeights pe{pe_weight_, pe_bias_};
+  if (scope.dtype == DType::f32 && has_fast_depthwise(pe, value, heads)) {
+    return run_fast_depthwise(pe, value, heads, true, scope.threads, scratch);
+  }
+  Tensor sum(scope.dtype, heads.select(1, 0).shape());
+  for (std::int64_t h = 0; h < heads_; ++h) {
+    const std::int64_t first = h * head_dim_, last = first + head_dim_;
+    const ConvWeights part{pe.weight.slice(0, first, last),
+                           pe.bias.has_value() ? pe.bias.slice(0, first, last) : TensorView()};
+    const MutableTensorView head = heads.select(1, h);
+    run_depthwise(part, value.select(1, h), sum, scope.dtype, scope.threads);
+    run_add(head, sum, head, scope.dtype, scope.threads);
+  }
+}
+
+void PreparedDetector::Core::project(const Scope& scope, const TensorView& concat,
+                                     const MutableTensorView& out,
+                                     const TensorView& residual) const {
+  if (proj_.has_value()) {
+    run_linear(proj_, pixels(concat), pixels(out), scope.dtype, scope.threads,
+               {Activation::none, pixels(residual)});
+  } else if (residual.has_value()) {
+    run_add(concat, residual, out, scope.dtype, scope.threads);
+  } else {
+    copy(concat, out);
+  }
+}
+
+void PreparedDetector::Core::describe(BlockPlan& plan, const std::string& prefix,
+                                      const ImageSize& size,
+                                      const AttentionOptions& options) const {
+  const std::int64_t rows = size.B * size.H * size.W;
+  describe_product(plan, prefix + "qkv", qkv_, rows);
+  describe_attention(plan, prefix + "attention", shape(size, DType::f32), options);
+  if (pe_weight_.view().has_value()) {
+    plan.steps.push_back({prefix + "pe", "3×3 of each channel, added where attention wrote",
+                          2 * 9 * rows * values()});
+    plan.flops += plan.steps.back().flops;
+  }
+  if (proj_.has_value()) describe_product(plan, prefix + "proj", proj_, rows);
+}
+
+// ---- PSABlock
+
+PreparedPsaBlock::Core::Core(const Refuse& refuse, std::string_view prefix,
+                             const PsaBlockWeights& weights, std::int64_t channels,
+                             const PrepareOptions& options)
+    : attention_((PsaBlockRun::check(refuse, prefix, weights, channels), refuse),
+                 fmt::format("{}attn.", prefix), weights.attention, channels, options),
+      expand_(prepare(weights.expand, options)),
+      reduce_(prepare(weights.reduce, options)),
+      shortcut_(weights.shortcut) {}
+
+std::int64_t PreparedPsaBlock::Core::weight_bytes() const noexcept {
+  return attention_.weight_bytes() + bytes_of(expand_) + bytes_of(reduce_);
+}
+
+std::int64_t PreparedPsaBlock::Core::workspace(const ImageSize& size, DType dtype,
+                                               int threads) const {
+  // What the attention works in is free when the feed-forward runs.
+  const std::int64_t hidden = padded_bytes(dtype, {size.B, expand_.out(), size.H, size.W});
+  return padded_bytes(dtype, {size.B, channels(), size.H, size.W}) +
+         std::max(hidden, attention_.workspace(size, dtype, threads));
+}
+
+void PreparedPsaBlock::Core::run(const Scope& scope, const TensorView& x,
+                                 const MutableTensorView& out) const {
+  Arena arena(scope.memory);
+  MutableTensorView y = arena.take(scope.dtype, x.shape());
+  const Scope inner = scope.behind(padded_bytes(scope.dtype, x.shape()));
+  if (out.dtype() == scope.dtype) y = out;  // no rounding in between
+  attention_.run(inner, x, y, shortcut_ ? x : TensorView());
+  Arena again(inner.memory);
+  const MutableTensorView hidden =
+      again.take(scope.dtype, {x.dim(0), expand_.out(), x.dim(2), x.dim(3)});
+  run_linear(expand_, pixels(y), pixels(hidden), scope.dtype, scope.threads,
+             {Activation::silu, {}});
+  scope.clock->lap("ffn.expand");
+  run_linear(reduce_, pixels(hidden), pixels(out), scope.dtype, scope.threads,
+             {Activation::none, shortcut_ ? pixels(TensorView(y)) : TensorView()});
+  scope.clock->lap("ffn.reduce");
+}
+
+void PreparedPsaBlock::Core::describe(BlockPlan& plan, const std::string& prefix,
+                                      const ImageSize& size,
+                                      const AttentionOptions& options) const {
+  const std::int64_t rows = size.B * size.H * size.W;
+  attention_.describe(plan, prefix, size, options);
+  describe_product(plan, prefix + "ffn.expand", expand_, rows, ", then SiLU");
+  describe_product(plan, prefix + "ffn.reduce", reduce_, rows);
+}
+
+// ---- C2PSA
+
+PreparedC2psa::Core::Core(const C2psaWeights& weights, const PrepareOptions& options) {
+  constexpr Refuse refuse("PreparedC2psa");
+  refuse.unless_given("cv1.weight", weights.cv1.weight);
+  if (weights.cv1.weight.rank() < 2) {
+    refuse.value("cv1.weight", "shape [out, in, 1, 1]", to_string(weights.cv1.weight.shape()));
+  }
+  check_c2psa(refuse, weights, weights.cv1.weight.dim(1));
+  cv1_ = prepare(weights.cv1, options);
+  cv2_ = prepare(weights.cv2, options);
+  for (std::size_t i = 0; i < weights.blocks.size(); ++i) {
+    blocks_.push_back(std::make_unique<const PreparedPsaBlock::Core>(
+        refuse, fmt::format("blocks.{}.", i), weights.blocks[i], cv1_.out() / 2, options));
+  }
+}
+
+std::int64_t PreparedC2psa::Core::weight_bytes() const noexcept {
+  std::int64_t bytes = bytes_of(cv1_) + bytes_of(cv2_);
+  for (const auto& block : blocks_) bytes += block->weight_bytes();
+  return bytes;
+}
+
+std::int64_t PreparedC2psa::Core::workspace(const ImageSize& size, DType dtype, int threads) const {
+  std::int64_t most = 0;
+  for (const auto& block : blocks_) most = std::max(most, block->workspace(size, dtype, threads));
+  return padded_bytes(dtype, {size.B, cv1_.out(), size.H, size.W}) + most;
+}
+
+void PreparedC2psa::Core::run(const Scope& scope, const TensorView& x,
+                              const MutableTensorView& out) const {
+  const Dims shape{x.dim(0), cv1_.out(), x.dim(2), x.dim(3)};
+  Arena arena(scope.memory);
+  // The halves a and b lie in one buffer and the blocks rewrite b where it is: it is the concat.
+  const MutableTensorView halves = arena.take(scope.dtype, shape);
+  const MutableTensorView b = halves.slice(1, cv1_.out() / 2, cv1_.out());
+  run_linear(cv1_, pixels(x), pixels(halves), scope.dtype, scope.threads, {Activation::silu, {}});
+  scope.clock->lap("cv1");
+  const Scope inner = scope.behind(padded_bytes(scope.dtype, shape));
+  for (const auto& block : blocks_) block->run(inner, b, b);
+  run_linear(cv2_, pixels(halves), pixels(out), scope.dtype, scope.threads, {Activation::silu, {}});
+  scope.clock->lap("cv2");
+}
+
+void PreparedC2psa::Core::describe(BlockPlan& plan, const ImageSize& size,
+                                   const AttentionOptions& options) const {
+  const std::int64_t rows = size.B * size.H * size.W;
+  describe_product(plan, "cv1", cv1_, rows, ", then SiLU");
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    blocks_[i]->describe(plan, fmt::format("blocks.{}.", i), size, options);
+  }
+  describe_product(plan, "cv2", cv2_, rows, ", then SiLU");
+}
+
+}  // namespace qkv

@@ -1,0 +1,101 @@
+#pragma once
+
+// The detector's blocks with prepared weights, as parts of each other: arguments are checked by who
+// calls. Images are [B, C, H, W] of any strides.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "blocks/prepared/attention_core.h"
+#include "blocks/prepared/scope.h"
+#include "blocks/prepared/workspace.h"
+#include "qkv/prepared.h"
+
+namespace qkv {
+
+// Extents of a batch of images.
+struct ImageSize {
+  std::int64_t B = 0, H = 0, W = 0;
+};
+
+class PreparedDetector::Core {
+ public:
+  Core(const Refuse& refuse, std::string_view prefix, const DetectorWeights& weights,
+       std::int64_t channels, const PrepareOptions& options);
+
+  std::int64_t channels() const noexcept { return qkv_.in(); }
+  std::int64_t out_channels() const noexcept { return proj_.has_value() ? proj_.out() : values(); }
+  std::int64_t weight_bytes() const noexcept;
+  // Refuses options that do not fit the attention inside.
+  void check(const Call& call, const ImageSize& size, const AttentionOptions& options) const {
+    check_inner_attention(call, shape(size, call.dtype), options);
+  }
+  std::int64_t workspace(const ImageSize& size, DType dtype, int threads) const;
+  // out = attention(x) + residual, where residual may be none, or x; out may be x.
+  void run(const Scope& scope, const TensorView& x, const MutableTensorView& out,
+           const TensorView& residual) const;
+  void describe(BlockPlan& plan, const std::string& prefix, const ImageSize& size,
+                const AttentionOptions& options) const;
+  WorkspacePool& pool() const noexcept { return pool_; }
+
+ private:
+  std::int64_t values() const noexcept { return heads_ * head_dim_; }
+  AttentionShape shape(const ImageSize& size, DType dtype) const noexcept;
+  void add_position(const Scope& scope, const TensorView& value, const MutableTensorView& heads,
+                    float* scratch) const;
+  void project(const Scope& scope, const TensorView& concat, const MutableTensorView& out,
+               const TensorView& residual) const;
+
+  std::int64_t heads_, key_dim_, head_dim_;
+  PreparedLinear qkv_, proj_;
+  Tensor pe_weight_, pe_bias_;
+  mutable WorkspacePool pool_;
+};
+
+class PreparedPsaBlock::Core {
+ public:
+  Core(const Refuse& refuse, std::string_view prefix, const PsaBlockWeights& weights,
+       std::int64_t channels, const PrepareOptions& options);
+
+  std::int64_t channels() const noexcept { return expand_.in(); }
+  std::int64_t weight_bytes() const noexcept;
+  void check(const Call& call, const ImageSize& size, const AttentionOptions& options) const {
+    attention_.check(call, size, options);
+  }
+  std::int64_t workspace(const ImageSize& size, DType dtype, int threads) const;
+  void run(const Scope& scope, const TensorView& x, const MutableTensorView& out) const;
+  void describe(BlockPlan& plan, const std::string& prefix, const ImageSize& size,
+                const AttentionOptions& options) const;
+  WorkspacePool& pool() const noexcept { return pool_; }
+
+ private:
+  PreparedDetector::Core attention_;
+  PreparedLinear expand_, reduce_;
+  bool shortcut_;
+  mutable WorkspacePool pool_;
+};
+
+class PreparedC2psa::Core {
+ public:
+  Core(const C2psaWeights& weights, const PrepareOptions& options);
+
+  std::int64_t channels() const noexcept { return cv1_.in(); }
+  std::int64_t out_channels() const noexcept { return cv2_.out(); }
+  std::int64_t weight_bytes() const noexcept;
+  void check(const Call& call, const ImageSize& size, const AttentionOptions& options) const {
+    for (const auto& block : blocks_) block->check(call, size, options);
+  }
+  std::int64_t workspace(const ImageSize& size, DType dtype, int threads) const;
+  void run(const Scope& scope, const TensorView& x, const MutableTensorView& out) const;
+  void describe(BlockPlan& plan, const ImageSize& size, const AttentionOptions& options) const;
+  WorkspacePool& pool() const noexcept { return pool_; }
+
+ private:
+  PreparedLinear cv1_, cv2_;
+  std::vector<std::unique_ptr<const PreparedPsaBlock::Core>> blocks_;
+  mutable WorkspacePool pool_;
+};
+
+}  // namespace qkv

@@ -1,0 +1,355 @@
+// Prepared blocks against the functions for one call, which are tested against an independent
+// evaluation (tests/blocks_test.cc has the prepared ones at real sizes too).
+
+#include "qkv/prepared.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "blocks/prepared/scope.h"
+#include "tests/block_trace.h"
+
+namespace qkv::testing {
+namespace {
+
+Tensor narrow(const Tensor& t) { return Tensor::copy_of(t.view(), DType::f32); }
+
+// Weights of width d, in f64 and f32.
+struct Mha {
+  std::int64_t heads;
+  Tensor in, in_bias, out, out_bias;
+  Mha(std::int64_t d, std::int64_t heads_, std::uint64_t seed)
+      : heads(heads_),
+        in(random_tensor({3 * d, d}, seed, 0.3)),
+        in_bias(random_tensor({3 * d}, seed + 1, 0.2)),
+        out(random_tensor({d, d}, seed + 2, 0.3)),
+        out_bias(random_tensor({d}, seed + 3, 0.2)) {}
+  TransformerWeights transformer() const {
+    return TransformerWeights::from_packed(in, in_bias, out, out_bias, heads);
+  }
+  VitWeights vit() const { return {{in, in_bias}, {out, out_bias}, {}, {}, heads}; }
+  GptWeights gpt() const { return {{in, in_bias}, {out, out_bias}, heads}; }
+};
+
+// Sums of a few dozen numbers of size 1 to 10, one after another: far below this in f32.
+constexpr double kClose = 2e-4;
+// Both in f64, in different orders.
+constexpr double kCloseF64 = 1e-12;
+
+TEST(PreparedAttention, IsTheBlockForOneCall) {
+  const Mha w(24, 3, 1);
+  const Tensor x = random_tensor({2, 7, 24}, 9), x32 = narrow(x);
+  Tensor expected(DType::f64, x.shape()), out(DType::f64, x.shape()), out32(DType::f32, x.shape());
+  const auto check = [&](const auto& weights, const BlockOptions& options) {
+    const PreparedAttention prepared(weights);
+    prepared.forward(x, out, options);
+    EXPECT_LE(max_difference(out, expected), kCloseF64);
+    prepared.forward(x32, out32, options);
+    EXPECT_LE(max_difference(out32, expected), kClose);
+  };
+  transformer_forward(w.transformer(), x, expected);
+  check(w.transformer(), {});
+  vit_forward(w.vit(), x, expected);
+  check(w.vit(), {});
+  gpt_forward(w.gpt(), x, expected);
+  check(w.gpt(), {});
+
+  VitWeights normed = w.vit();
+  const Tensor g = random_tensor({8}, 20), b = random_tensor({8}, 21);
+  normed.q_norm = NormWeights{g, b};
+  normed.k_norm = NormWeights{b, {}, 1e-6, NormKind::rms};
+  vit_forward(normed, x, expected);
+  check(normed, {});
+
+  const std::int64_t lengths[] = {7, 3};
+  const Tensor bias = random_tensor({2, 1, 7, 7}, 22);
+  BlockOptions options;
+  options.attention.key_lengths = TensorView::of(lengths);
+  options.attention.bias = bias;
+  options.attention.window = {2, 1};
+  options.attention.scale = 0.7;
+  transformer_forward(w.transformer(), x, expected, options);
+  {
+    const PreparedAttention prepared(w.transformer());
+    prepared.forward(x, out, options);
+    EXPECT_LE(max_difference(out, expected), kCloseF64);
+  }
+}
+
+TEST(PreparedAttention, GroupedHeadsAndOddWidths) {
+  const Tensor q = random_tensor({12, 10}, 1, 0.3), k = random_tensor({6, 10}, 2, 0.3);
+  const Tensor v = random_tensor({10, 10}, 3, 0.3), o = random_tensor({7, 20}, 4, 0.3);
+  const Tensor kb = random_tensor({6}, 5);
+  const TransformerWeights w{{q, {}}, {k, kb}, {v, {}}, {o, {}}, 4, 2};  // d_k 3, d_v 5
+  const Tensor x = random_tensor({3, 5, 10}, 6);
+  Tensor expected(DType::f64, {3, 5, 7}), out(DType::f64, {3, 5, 7});
+  transformer_forward(w, x, expected);
+  const PreparedAttention prepared(w);
+  prepared.forward(x, out);
+  EXPECT_LE(max_difference(out, expected), kCloseF64);
+  const Tensor memory = random_tensor({3, 9, 10}, 7);
+  transformer_forward(w, x, memory, expected);
+  PreparedCrossAttention(w).forward(x, memory, out);
+  EXPECT_LE(max_difference(out, expected), kCloseF64);
+}
+
+// A batch that is dealt out to threads in pieces, with options that differ from entry to entry.
+TEST(PreparedAttention, SequencesAreOnTheirOwn) {
+  constexpr std::int64_t B = 19, T = 11, d = 16;
+  ASSERT_GT(sequences_together(B, T, 2), 0);
+  ASSERT_EQ(sequences_together(B, T, 1), 0);
+  const Mha w(d, 2, 5);
+  const Tensor x = random_tensor({B, T, d}, 6), x32 = narrow(x);
+  const Tensor bias = random_tensor({B, 1, 1, T}, 7, 1, DType::f32);
+  std::vector<std::int64_t> lengths, offsets;
+  for (std::int64_t b = 0; b < B; ++b) lengths.push_back(b % (T + 1)), offsets.push_back(b % 3);
+  BlockOptions options;
+  options.attention.key_lengths = TensorView::of(lengths);
+  options.attention.offsets = TensorView::of(offsets);
+  options.attention.causal = Causal::aligned;
+  options.attention.bias = bias;
+  Tensor expected(DType::f64, x.shape());
+  transformer_forward(w.transformer(), x, expected, options);
+  const PreparedAttention prepared(w.transformer());
+  for (const int threads : {1, 2, 3}) {
+    options.threads = threads;
+    Tensor out(DType::f32, x.shape()), again(DType::f32, x.shape());
+    prepared.forward(x32, out, options);
+    EXPECT_LE(max_difference(out, expected), kClose) << threads;
+    prepared.forward(x32, again, options);
+    EXPECT_TRUE(same_bits(out, again));
+  }
+  // A bad length in a later entry: nothing is written.
+  lengths.back() = T + 1;
+  Tensor untouched(DType::f32, x.shape());
+  expect_refused(untouched, "PreparedAttention", "key_lengths[18]",
+                 [&] { prepared.forward(x32, untouched, options); });
+}
+
+TEST(PreparedAttention, LayoutsAndDtypes) {
+  const Mha w(8, 2, 1);
+  const Tensor x = random_tensor({2, 5, 8}, 2);
+  Tensor expected(DType::f64, x.shape());
+  vit_forward(w.vit(), x, expected);
+  const PreparedAttention prepared(w.vit());
+  const Tensor across = Tensor::copy_of(x.view().permute({2, 1, 0}), DType::f32);
+  Tensor out(DType::f32, {8, 2, 5});
+  prepared.forward(across.view().permute({2, 1, 0}), out.view().permute({1, 2, 0}));
+  EXPECT_LE(max_difference(out.view().permute({1, 2, 0}), expected), kClose);
+  const Tensor half = Tensor::copy_of(x.view(), DType::bf16);
+  Tensor exact(DType::f32, x.shape()), rounded(DType::bf16, x.shape());
+  prepared.forward(half, exact);
+  prepared.forward(half, rounded);
+  EXPECT_LE(max_difference(rounded, exact), 0x1p-8 * 8);
+  EXPECT_GT(max_difference(exact, expected), 0);
+}
+
+TEST(PreparedAttention, Empty) {
+  const Mha w(8, 2, 1);
+  const PreparedAttention prepared(w.vit());
+  Tensor none(DType::f32, {0, 5, 8}), no_tokens(DType::f32, {3, 0, 8});
+  Tensor out0(DType::f32, {0, 5, 8}), out1(DType::f32, {3, 0, 8});
+  prepared.forward(none, out0);
+  prepared.forward(no_tokens, out1);
+}
+
+TEST(PreparedAttention, Refuses) {
+  const Mha w(8, 2, 1);
+  const PreparedAttention prepared(w.vit());
+  Tensor x = random_tensor({2, 5, 8}, 2), y = random_tensor({2, 5, 8}, 3);
+  const auto refused = [&](const char* subject, const TensorView& in, const MutableTensorView& out,
+                           const BlockOptions& options = {}) {
+    expect_refused(y, "PreparedAttention", subject, [&] { prepared.forward(in, out, options); });
+  };
+  refused("x", {}, y);
+  refused("x", x.view().select(0, 0), y);
+  refused("x", x.view().slice(2, 0, 7), y);
+  refused("out", x, y.view().slice(1, 0, 4));
+  refused("out", x, x.view());
+  BlockOptions options;
+  options.threads = -1;
+  refused("threads", x, y, options);
+  options = {};
+  options.observer = [](std::string_view, const TensorView&) {};
+  refused("observer", x, y, options);
+  options = {};
+  options.attention.scale = std::nan("");
+  refused("scale", x, y, options);
+  VitWeights bad = w.vit();
+  bad.heads = 3;
+  expect_refused(y, "PreparedAttention", "qkv.weight", [&] { PreparedAttention{bad}; });
+  TransformerWeights worse = w.transformer();
+  worse.value = {};
+  expect_refused(y, "PreparedAttention", "value.weight", [&] { PreparedAttention{worse}; });
+}
+
+TEST(PreparedCrossAttention, MemoryIsReadOnce) {
+  const Mha w(24, 3, 1);
+  const Tensor x = random_tensor({2, 4, 24}, 2), memory = random_tensor({2, 9, 24}, 3);
+  Tensor expected(DType::f64, x.shape()), out(DType::f64, x.shape()), both(DType::f64, x.shape());
+  transformer_forward(w.transformer(), x, memory, expected);
+  const PreparedCrossAttention prepared(w.transformer());
+  const PreparedCrossAttention::Memory kept = prepared.read(memory);
+  prepared.forward(x, kept, out);
+  EXPECT_LE(max_difference(out, expected), kCloseF64);
+  prepared.forward(x, memory, both);
+  EXPECT_TRUE(same_bits(out, both));
+  const Tensor x32 = narrow(x);
+  Tensor out32(DType::f32, x.shape());
+  expect_refused(out32, "PreparedCrossAttention", "memory",
+                 [&] { prepared.forward(x32, kept, out32); });
+  prepared.forward(x32, memory, out32);  // f64 memory, computed in f32
+  EXPECT_LE(max_difference(out32, expected), kClose);
+  EXPECT_GT(prepared.plan({2, 4, 24}, {2, 9, 24}).flops, 0);
+}
+
+struct DetectorParts {
+  Tensor qkv, qkv_b, proj, pe, pe_b, expand, reduce, cv1, cv2;
+  DetectorParts()
+      : qkv(random_tensor({2 * (2 * 3 + 5), 10, 1, 1}, 1, 0.3)),
+        qkv_b(random_tensor({22}, 2)),
+        proj(random_tensor({10, 10, 1, 1}, 3, 0.3)),
+        pe(random_tensor({10, 1, 3, 3}, 4, 0.3)),
+        pe_b(random_tensor({10}, 5)),
+        expand(random_tensor({20, 10}, 6, 0.3)),
+        reduce(random_tensor({10, 20}, 7, 0.3)),
+        cv1(random_tensor({20, 14}, 8, 0.3)),
+        cv2(random_tensor({13, 20}, 9, 0.3)) {}
+  DetectorWeights attention() const { return {{qkv, qkv_b}, {proj, {}}, {pe, pe_b}, 2, 3, 5}; }
+  PsaBlockWeights psa(bool shortcut) const {
+    return {attention(), {expand, {}}, {reduce, {}}, shortcut};
+  }
+};
+
+TEST(PreparedDetector, IsTheBlockForOneCall) {
+  const DetectorParts parts;
+  const Tensor x = random_tensor({2, 10, 4, 9}, 10), x32 = narrow(x);
+  Tensor expected(DType::f64, x.shape()), out(DType::f64, x.shape()), out32(DType::f32, x.shape());
+  const auto check = [&](const auto& prepared) {
+    prepared.forward(x, out);
+    EXPECT_LE(max_difference(out, expected), kCloseF64);
+    prepared.forward(x32, out32);
+    EXPECT_LE(max_difference(out32, expected), kClose);
+    Tensor half(DType::bf16, x.shape());  // no rounding before the end
+    prepared.forward(x32, half);
+    EXPECT_LE(max_difference(half, Tensor::copy_of(out32.view(), DType::bf16)), 0);
+  };
+  detector_forward(parts.attention(), x, expected);
+  check(PreparedDetector(parts.attention()));
+  DetectorWeights bare = parts.attention();
+  bare.proj = bare.pe = {};
+  detector_forward(bare, x, expected);
+  check(PreparedDetector(bare));
+  for (const bool shortcut : {true, false}) {
+    psa_block_forward(parts.psa(shortcut), x, expected);
+    check(PreparedPsaBlock(parts.psa(shortcut)));
+  }
+}
+
+TEST(PreparedC2psa, IsTheBlockForOneCall) {
+  const DetectorParts parts;
+  const Tensor x = random_tensor({2, 14, 5, 6}, 11), x32 = narrow(x);
+  const C2psaWeights w{{parts.cv1, {}}, {parts.cv2, {}}, {parts.psa(true), parts.psa(true)}};
+  Tensor expected(DType::f64, {2, 13, 5, 6}), out(DType::f64, {2, 13, 5, 6});
+  Tensor out32(DType::f32, {2, 13, 5, 6});
+  c2psa_forward(w, x, expected);
+  const PreparedC2psa prepared(w);
+  prepared.forward(x, out);
+  EXPECT_LE(max_difference(out, expected), kCloseF64);
+  prepared.forward(x32, out32);
+  EXPECT_LE(max_difference(out32, expected), kClose);
+  // An image whose channels lie last.
+  const Tensor last = Tensor::copy_of(x32.view().permute({0, 2, 3, 1}));
+  Tensor strided(DType::f32, {2, 5, 6, 13});
+  prepared.forward(last.view().permute({0, 3, 1, 2}), strided.view().permute({0, 3, 1, 2}));
+  EXPECT_LE(max_difference(strided.view().permute({0, 3, 1, 2}), expected), kClose);
+
+  Tensor y = random_tensor({2, 13, 5, 6}, 1);
+  expect_refused(y, "PreparedC2psa", "x", [&] { prepared.forward(x.view().slice(1, 0, 13), y); });
+  expect_refused(y, "PreparedC2psa", "out", [&] { prepared.forward(x, y.view().slice(1, 0, 12)); });
+  C2psaWeights bad = w;
+  bad.blocks[1].reduce = {parts.expand, {}};
+  expect_refused(y, "PreparedC2psa", "blocks.1.reduce.weight", [&] { PreparedC2psa{bad}; });
+  const BlockPlan plan = prepared.plan({2, 14, 5, 6});
+  EXPECT_NE(to_string(plan).find("blocks.1.ffn.expand"), std::string::npos);
+  EXPECT_GT(plan.workspace, 0);
+}
+
+// Several calls at once share the weights, not the memory.
+TEST(Prepared, CallsAtOnce) {
+  const Mha w(24, 3, 1);
+  const PreparedAttention prepared(w.vit());
+  const Tensor a = random_tensor({1, 50, 24}, 2, 1, DType::f32);
+  const Tensor b = random_tensor({1, 70, 24}, 3, 1, DType::f32);
+  Tensor out_a(DType::f32, a.shape()), out_b(DType::f32, b.shape());
+  prepared.forward(a, out_a, {.threads = 1});
+  prepared.forward(b, out_b, {.threads = 1});
+  const auto repeat = [&](const Tensor& x, const Tensor& expected) {
+    for (int i = 0; i < 20; ++i) {
+      Tensor out(DType::f32, x.shape());
+      prepared.forward(x, out, {.threads = 1});
+      EXPECT_TRUE(same_bits(out, expected));
+    }
+  };
+  std::thread one([&] { repeat(a, out_a); }), two([&] { repeat(b, out_b); });
+  one.join();
+  two.join();
+}
+
+TEST(Prepared, ProfileAddsUp) {
+  const Mha w(24, 3, 1);
+  const PreparedAttention prepared(w.vit());
+  const Tensor x = random_tensor({1, 50, 24}, 2, 1, DType::f32);
+  Tensor out(DType::f32, x.shape());
+  BlockProfile profile;
+  BlockOptions options;
+  options.profile = &profile;
+  prepared.forward(x, out, options);
+  const double once = profile.steps.at(0).seconds;
+  prepared.forward(x, out, options);
+  ASSERT_EQ(profile.steps.size(), 3U);
+  EXPECT_EQ(profile.steps[0].name, "qkv");
+  EXPECT_EQ(profile.steps[1].name, "attention");
+  EXPECT_EQ(profile.steps[2].name, "output");
+  EXPECT_GT(once, 0);
+  EXPECT_GT(profile.steps[0].seconds, once);
+}
+
+#if defined(__linux__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// The most memory that the process has had since the last call with reset, in kB; -1: unknown.
+std::int64_t peak_kilobytes(bool reset) {
+  if (reset && !(std::ofstream("/proc/self/clear_refs") << "5" << std::flush)) return -1;
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("VmHWM:", 0) == 0) return std::stoll(line.substr(6));
+  }
+  return -1;
+}
+
+// The plan says what a call needs: the first call takes no more than that, up to what the
+// allocator and threads' stacks round, and all scores would be 33 MB.
+TEST(Prepared, PeakMemoryIsAsPlanned) {
+  constexpr std::int64_t T = 1024, d = 64;
+  const Mha w(d, 8, 1);
+  const Tensor x = random_tensor({1, T, d}, 2, 1, DType::f32);
+  Tensor out(DType::f32, x.shape());
+  {
+    Tensor small(DType::f32, {1, 8, d});
+    PreparedAttention(w.vit()).forward(x.view().slice(1, 0, 8), small);  // threads and code
+  }
+  const PreparedAttention prepared(w.vit());
+  const std::int64_t planned = prepared.plan({1, T, d}).workspace;
+  EXPECT_LT(planned, 4 << 20);
+  const std::int64_t before = peak_kilobytes(true);
+  prepared.forward(x, out);
+  const std::int64_t after = peak_kilobytes(false);
+  if (before < 0 || after < 0) GTEST_SKIP() << "/proc does not tell the peak";
+  EXPECT_LE((after - before) * 1024, planned + (2 << 20));
+}
+#endif
+
+}  // namespace
+}  // namespace qkv::testing
