@@ -103,7 +103,7 @@ void print_plan_json(const AttentionPlan& plan, std::ostream& out) {
       }
     });
     json.member("dtype", name_of(s.dtype));
-    json.member("kernel", plan.kernel == AttentionKernel::fused ? "fused" : "reference");
+    json.member("kernel", name_of(plan.kernel));
     json.member("target", name_of(plan.target));
     json.member("threads", plan.threads);
     json.member("accumulate", name_of(plan.accumulate));

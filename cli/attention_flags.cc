@@ -52,9 +52,9 @@ void AttentionFlags::add_to(Command& command) {
       "INTS|FILE");
   add("--key-starts", key_starts_, "the same for keys", "INTS|FILE");
   add("--sinks", sinks_, "per head: adds exp(sink) to the denominator", "NUMBERS|FILE");
-  command.option("--kernel", kernel_, "fused is what automatic means; reference: plain loops")
+  command.option("--kernel", kernel_, "decode: for few queries; reference: plain loops")
       .group(group)
-      .one_of({"automatic", "fused", "reference"});
+      .one_of({"automatic", "fused", "decode", "reference"});
   add("--target", target_, "vector instructions of the fused kernel; `qkv info` lists them",
       "NAME");
   add("--threads", threads_, "0: as many as the process may use", "INT").between(0, 4096);
@@ -100,6 +100,7 @@ AttentionFlags::Options AttentionFlags::load() const {
   options.threads = threads_;
   if (kernel_ == "reference") options.kernel = AttentionKernel::reference;
   if (kernel_ == "fused") options.kernel = AttentionKernel::fused;
+  if (kernel_ == "decode") options.kernel = AttentionKernel::decode;
   options.target = target_named(target_);
   return loaded;
 }

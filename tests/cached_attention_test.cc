@@ -299,6 +299,54 @@ TEST_P(CachedAttention, StepByStepIsAllAtOnce) {
   }
 }
 
+// More keys than a piece that is copied at a time has, of every kind and storage.
+TEST(CachedAttentionEdge, LongPrefillGoesInPieces) {
+  Random random(5);
+  const std::int64_t T = 4500, Tq = 20, H = 2, Hkv = 1, D = 8;
+  const Tensor sinks = normal({H}, random);
+  for (const KVCacheKind kind : {KVCacheKind::contiguous, KVCacheKind::paged}) {
+    for (const KVStorage storage : {KVStorage::f32, KVStorage::int8}) {
+      KVCache cache({.heads = Hkv, .D = D, .kind = kind, .storage = storage, .capacity = T});
+      const std::vector<SequenceId> ids = {cache.add()};
+      cache.append(ids[0], normal({1, T, Hkv, D}, random), normal({1, T, Hkv, D}, random));
+      const Tensor q = normal({1, H, Tq, D}, random), k = cache.keys(ids[0], 0),
+                   v = cache.values(ids[0], 0);
+      Tensor out(DType::f32, {1, H, Tq, D}), lse(DType::f32, {1, H, Tq});
+      cached_attention_forward(q, cache, 0, ids, out, {.sinks = sinks}, {.lse = lse});
+      const AttentionOracle e =
+          attention_oracle(q, k.view().unflatten(0, {1, Hkv}), v.view().unflatten(0, {1, Hkv}),
+                           {.causal = Causal::aligned, .offset = T - Tq, .sinks = sinks});
+      for (std::size_t n = 0; n < e.out.size(); ++n) {
+        ASSERT_LE(std::abs(out.as<float>()[n] - e.out[n]), e.out_slack[n / 8] * 0x1p-24 * 1.01);
+      }
+      for (std::size_t n = 0; n < e.lse.size(); ++n) {
+        ASSERT_NEAR(lse.as<float>()[n], e.lse[n], 1e-5);
+      }
+    }
+  }
+}
+
+// int8 against the numbers that were appended: at most 1 % of the output's RMS on normal data.
+TEST(CachedAttentionEdge, Int8IsWithinAPercent) {
+  Random random(6);
+  const std::int64_t T = 4096, Hkv = 2, H = 4, D = 64;
+  KVCache cache({.heads = Hkv, .D = D, .storage = KVStorage::int8, .capacity = T});
+  const std::vector<SequenceId> ids = {cache.add()};
+  const Tensor k = normal({1, T, Hkv, D}, random), v = normal({1, T, Hkv, D}, random);
+  cache.append(ids[0], k, v);
+  const Tensor q = normal({1, H, 1, D}, random);
+  Tensor out(DType::f32, {1, H, 1, D}), exact(DType::f32, {1, H, 1, D});
+  cached_attention_forward(q, cache, 0, ids, out);
+  attention_forward(q, k.view().permute({0, 2, 1, 3}), v.view().permute({0, 2, 1, 3}), exact);
+  double error = 0, size = 0;
+  for (std::size_t n = 0; n < static_cast<std::size_t>(H * D); ++n) {
+    const double e = exact.as<float>()[n];
+    error += (out.as<float>()[n] - e) * (out.as<float>()[n] - e);
+    size += e * e;
+  }
+  EXPECT_LE(std::sqrt(error / size), 0.01);
+}
+
 TEST(CachedAttentionEdge, StagesAreOfPositions) {
   Random random(9);
   KVCache cache({.heads = 1,

@@ -21,6 +21,9 @@ inline std::vector<Engine> engines() {
   for (const SimdTarget target : simd_targets()) {
     all.push_back({"fused_" + std::string(name_of(target)), AttentionKernel::fused, target});
   }
+  // What decode cannot do it leaves to fused, so one target will do; all of them are tested where
+  // everything is decode's (cached_attention_test.cc).
+  all.push_back({"decode", AttentionKernel::decode, SimdTarget::automatic});
   return all;
 }
 

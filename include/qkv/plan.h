@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "qkv/attention.h"
@@ -12,6 +13,8 @@
 #include "qkv/tensor.h"
 
 namespace qkv {
+
+QKV_API std::string_view name_of(AttentionKernel kernel) noexcept;  // "automatic", "reference", …
 
 // The shapes of an attention call; dimensions as in attention.h.
 struct AttentionShape {
@@ -33,7 +36,8 @@ struct AttentionPlan {
   int threads = 1;  // that will have work
   DType accumulate = DType::f32;
 
-  // The fused kernel's tile and split; 0 for the reference.
+  // The kernel's tile and split; 0 for the reference. (automatic: some sequences of the batch go to
+  // decode, the others to fused; the numbers are those of fused.)
   int lanes = 0;                  // queries in a vector
   int tile_vectors = 0;           // vectors of queries × …
   int tile_rows = 0;              // … keys or columns of V, all in registers

@@ -17,6 +17,7 @@
 #include "qkv/kv_cache.h"
 #include "qkv/layers.h"
 #include "qkv/linear.h"
+#include "qkv/merge.h"
 #include "qkv/norm.h"
 #include "qkv/npy.h"
 #include "qkv/npz.h"

@@ -11,7 +11,7 @@ from ._core import plan as _plan
 class Plan:
     """How a call of qkv.attention will be computed; str() says it in words."""
 
-    kernel: str  #: "fused" or "reference"
+    kernel: str  #: "fused", "decode" (few queries, many keys), "reference"; "automatic": some sequences each
     target: str  #: the vector instructions
     threads: int  #: that will have work
     accumulate: str  #: the dtype that sums are kept in

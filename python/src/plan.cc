@@ -23,10 +23,6 @@ namespace nb = nanobind;
 namespace qkv::python {
 namespace {
 
-constexpr std::string_view name_of_kernel(AttentionKernel kernel) {
-  return kernel == AttentionKernel::fused ? "fused" : "reference";
-}
-
 SimdTarget read_target(nb::handle target) {
   if (target.is_none()) return SimdTarget::automatic;
   constexpr SimdTarget all[] = {SimdTarget::scalar, SimdTarget::sse4, SimdTarget::avx2,
@@ -73,7 +69,7 @@ AttentionShape read_shapes(nb::handle query, nb::handle key, nb::handle value, D
 
 nb::dict to_dict(const AttentionPlan& plan) {
   nb::dict result;
-  result["kernel"] = nb::cast(name_of_kernel(plan.kernel));
+  result["kernel"] = nb::cast(name_of(plan.kernel));
   result["target"] = nb::cast(name_of(plan.target));
   result["threads"] = plan.threads;
   result["accumulate"] = nb::cast(name_of(plan.accumulate));

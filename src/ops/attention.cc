@@ -8,6 +8,7 @@
 #include "kernels/attention/fused.h"
 #include "kernels/simd/targets.h"
 #include "ops/attention_check.h"
+#include "ops/decode.h"
 #include "ops/refuse.h"
 #include "ops/workspace.h"
 
@@ -84,16 +85,92 @@ void run_fused(const AttentionProblem& p, const FusedKernel& kernel, int threads
   attention_fused(p, kernel, split, threads, memory);
 }
 
+// The stages of a problem, and an output that is not used.
+void run_stages(const AttentionProblem& p, SimdTarget target, int threads) {
+  const AttentionStages& s = p.stages;
+  if (!s.scores.has_value() && !s.softcapped.has_value() && !s.masked.has_value() &&
+      !s.weights.has_value()) {
+    return;
+  }
+  AttentionProblem stages = p;
+  Tensor out(DType::f32, p.out.shape());
+  stages.out = out;
+  stages.stages.lse = {};
+  run_fused(stages, *find_fused_kernel(stages, target), threads, {});
+}
+
+// `workspace` empty: the calling thread's own.
+void run_few(const AttentionProblem& p, SimdTarget target, int threads,
+             std::span<std::byte> workspace) {
+  const PlainKeys keys(p);
+  const DecodeSplit split = split_decode(p, keys.page_tokens, threads);
+  thread_local Workspace own;
+  std::byte* memory = workspace.size() >= static_cast<std::size_t>(split.workspace)
+                          ? workspace.data()
+                          : own.of(split.workspace);
+  run_decode(p, keys, *find_decode_kernel(target), split, threads, memory);
+}
+
+// One sequence of a problem as a problem of its own: what it is alone.
+AttentionProblem alone(const AttentionProblem& p, std::int64_t s) {
+  const Sequence sequence = p.sequence(s);
+  const std::int64_t b = sequence.batch;
+  const auto rows = [&](const auto& view, std::int64_t begin, std::int64_t count) {
+    return view.slice(0, b, b + 1).slice(2, begin, begin + count);
+  };
+  AttentionProblem one = p;
+  one.B = 1;
+  one.Tq = sequence.query_count;
+  one.Tk = sequence.key_length;
+  one.query = rows(p.query, sequence.query_begin, one.Tq);
+  one.out = rows(p.out, sequence.query_begin, one.Tq);
+  one.key = rows(p.key, sequence.key_begin, one.Tk);
+  one.value = rows(p.value, sequence.key_begin, one.Tk);
+  one.stages = {};
+  if (p.stages.lse.has_value()) one.stages.lse = rows(p.stages.lse, sequence.query_begin, one.Tq);
+  one.offset = sequence.offset;
+  one.bottom_right = false;
+  one.offsets = one.prefix = one.key_lengths = one.query_starts = one.key_starts = {};
+  return one;
+}
+
+// Sequences of different lengths, each by the kernel that it would have alone.
+void run_each(const AttentionProblem& p, AttentionKernel kernel, SimdTarget target, int threads) {
+  for (std::int64_t s = 0; s < p.sequence_count(); ++s) {
+    const AttentionProblem one = alone(p, s);
+    if (kernel == AttentionKernel::decode || choose_decode(one) == DecodeChoice::all) {
+      run_few(one, target, threads, {});
+    } else {
+      run_fused(one, *find_fused_kernel(one, target), threads, {});
+    }
+  }
+}
+
+void run_any(const AttentionProblem& p, AttentionKernel kernel, SimdTarget target, int threads,
+             std::span<std::byte> workspace) {
+  if (kernel == AttentionKernel::reference) return run_reference(p, threads);
+  DecodeChoice choice = DecodeChoice::none;
+  if (kernel == AttentionKernel::automatic) choice = choose_decode(p);
+  if (kernel == AttentionKernel::decode && decode_can(p)) choice = DecodeChoice::all;
+  if (choice == DecodeChoice::none) {
+    return run_fused(p, *find_fused_kernel(p, target), threads, workspace);
+  }
+  run_stages(p, target, threads);
+  if (choice == DecodeChoice::some || p.packed()) {
+    return run_each(p, kernel, target, threads);
+  }
+  run_few(p, target, threads, workspace);
+}
+
 }  // namespace
 
 void attention_forward(const TensorView& query, const TensorView& key, const TensorView& value,
                        const MutableTensorView& out, const AttentionOptions& options,
                        const AttentionStages& stages) {
   const AttentionProblem problem = check_attention(query, key, value, out, options, stages);
-  if (options.kernel == AttentionKernel::reference) return run_reference(problem, options.threads);
   const SimdTarget target =
       options.target == SimdTarget::automatic ? preferred_target() : options.target;
-  run_fused(problem, *find_fused_kernel(problem, target), options.threads, {});
+  run_any(problem, options.kernel, target, options.threads, {});
 }
 
 void attention_forward(const AttentionPlan& plan, const TensorView& query, const TensorView& key,
@@ -111,8 +188,7 @@ void attention_forward(const AttentionPlan& plan, const TensorView& query, const
   kRefuse.unless_shape("key", key, {shape.B, shape.Hkv, shape.Tk, shape.D}, "of the plan");
   kRefuse.unless_shape("value", value, {shape.B, shape.Hkv, shape.Tk, shape.Dv}, "of the plan");
   kRefuse.unless_dtype("query", query, {shape.dtype});
-  if (plan.kernel == AttentionKernel::reference) return run_reference(p, plan.threads);
-  run_fused(p, *find_fused_kernel(p, plan.target), plan.threads, workspace);
+  run_any(p, plan.kernel, plan.target, plan.threads, workspace);
 }
 
 }  // namespace qkv

@@ -10,32 +10,34 @@
 #include "ops/cached_attention_check.h"
 #include "ops/decode.h"
 #include "ops/workspace.h"
+#include "qkv/merge.h"
 
 namespace qkv {
 namespace {
 
-// Keys and values of all sequences as dense f32 tensors [B, Hkv, Tk, D] and [B, Hkv, Tk, Dv];
-// zeros where there is no token.
+// Keys and values of batch entries [first, last) and positions `keys` as dense f32 tensors
+// [entries, Hkv, keys, D] and [entries, Hkv, keys, Dv]; zeros where there is no token.
 struct Gathered {
   Tensor key, value;
 };
 
-Gathered gather(const CachedProblem& p) {
+Gathered gather(const CachedProblem& p, std::int64_t first, std::int64_t last, KeyRange keys) {
   const KVState& state = *p.state;
   const KVStorage storage = state.config.storage;
-  const std::int64_t size = size_of(storage);
-  Gathered g{Tensor(DType::f32, {p.B, p.Hkv, p.Tk, p.D}),
-             Tensor(DType::f32, {p.B, p.Hkv, p.Tk, p.Dv})};
-  float *keys = g.key.as<float>().data(), *values = g.value.as<float>().data();
-  parallel_for(p.B * p.Hkv, p.options.threads, [&](std::int64_t item, int) {
-    const KVSequence& sequence = *p.sequences[static_cast<std::size_t>(item / p.Hkv)];
-    for (std::int64_t t = sequence.first; t < sequence.end(); ++t) {
+  const std::int64_t size = size_of(storage), count = keys.end - keys.begin;
+  Gathered g{Tensor(DType::f32, {last - first, p.Hkv, count, p.D}),
+             Tensor(DType::f32, {last - first, p.Hkv, count, p.Dv})};
+  float *to_keys = g.key.as<float>().data(), *to_values = g.value.as<float>().data();
+  parallel_for((last - first) * p.Hkv, p.options.threads, [&](std::int64_t item, int) {
+    const KVSequence& sequence = *p.sequences[static_cast<std::size_t>(first + item / p.Hkv)];
+    const std::int64_t end = std::min(keys.end, sequence.end());
+    for (std::int64_t t = std::max(keys.begin, sequence.first); t < end; ++t) {
       const KVStrip strip = state.pages.strip(state.page_of(sequence, t), p.layer, item % p.Hkv);
-      const std::int64_t slot = state.slot_of(t), row = item * p.Tk + t;
+      const std::int64_t slot = state.slot_of(t), row = item * count + t - keys.begin;
       load_kv_row(strip.key + slot * p.D * size, storage, scale_at(strip.key_scale, slot), p.D,
-                  keys + row * p.D);
+                  to_keys + row * p.D);
       load_kv_row(strip.value + slot * p.Dv * size, storage, scale_at(strip.value_scale, slot),
-                  p.Dv, values + row * p.Dv);
+                  p.Dv, to_values + row * p.Dv);
     }
   });
   return g;
@@ -65,27 +67,33 @@ void hide_overwritten(const CachedProblem& p) {
   }
 }
 
-// By way of a dense copy, for everything that attention_forward can do.
-void run_gathered(const CachedProblem& p) {
-  const Gathered g = gather(p);
-  Tensor offsets(DType::i64, {p.B}), lengths(DType::i64, {p.B});
-  for (std::int64_t b = 0; b < p.B; ++b) {
-    offsets.view().set({b}, static_cast<double>(p.length(b) - p.Tq));
-    lengths.view().set({b}, static_cast<double>(p.key_length(b)));
-  }
+AttentionOptions dense_options(const CachedProblem& p) {
   AttentionOptions options;
   options.scale = p.scale;
   if (p.softcap > 0) options.softcap = p.softcap;
   options.causal = p.options.causal ? Causal::aligned : Causal::none;
   options.window = p.options.window;
-  options.offsets = offsets;
-  options.key_lengths = lengths;
   options.alibi = p.options.alibi;
   options.sinks = p.options.sinks;
-  options.kernel =
-      p.options.kernel == AttentionKernel::decode ? AttentionKernel::automatic : p.options.kernel;
+  // Decode has read the cache itself, where it was asked for.
+  options.kernel = p.options.kernel == AttentionKernel::reference ? AttentionKernel::reference
+                                                                  : AttentionKernel::fused;
   options.target = p.options.target;
   options.threads = p.options.threads;
+  return options;
+}
+
+// By way of a dense copy, for the stages.
+void run_gathered(const CachedProblem& p) {
+  const Gathered g = gather(p, 0, p.B, {0, p.Tk});
+  Tensor offsets(DType::i64, {p.B}), lengths(DType::i64, {p.B});
+  for (std::int64_t b = 0; b < p.B; ++b) {
+    offsets.as<std::int64_t>()[static_cast<std::size_t>(b)] = p.length(b) - p.Tq;
+    lengths.as<std::int64_t>()[static_cast<std::size_t>(b)] = p.key_length(b);
+  }
+  AttentionOptions options = dense_options(p);
+  options.offsets = offsets;
+  options.key_lengths = lengths;
   const bool wide = p.query.dtype() == DType::f32;
   const Tensor query = wide ? Tensor() : Tensor::copy_of(p.query, DType::f32);
   const bool direct = size_of(p.out.dtype()) >= sizeof(float);
@@ -96,6 +104,74 @@ void run_gathered(const CachedProblem& p) {
   hide_overwritten(p);
 }
 
+// Whether a batch entry's keys are one dense array of the query's dtype.
+bool lies_dense(const CachedProblem& p) {
+  const KVCacheConfig& c = p.state->config;
+  return c.kind == KVCacheKind::contiguous &&
+         ((c.storage == KVStorage::f32 && p.query.dtype() == DType::f32) ||
+          (c.storage == KVStorage::f16 && p.query.dtype() == DType::f16) ||
+          (c.storage == KVStorage::bf16 && p.query.dtype() == DType::bf16));
+}
+
+// Many queries of one batch entry over keys that are read where they lie.
+void run_dense(const CachedProblem& p, std::int64_t b) {
+  const KVSequence& sequence = *p.sequences[static_cast<std::size_t>(b)];
+  const std::int64_t T = p.key_length(b), P = p.state->pages.page_tokens();
+  AttentionOptions options = dense_options(p);
+  options.offset = p.length(b) - p.Tq;
+  AttentionStages stages;
+  if (p.stages.lse.has_value()) stages.lse = p.stages.lse.slice(0, b, b + 1);
+  const KVStrip strip = p.state->pages.strip(sequence.pages.front(), p.layer, 0);
+  const DType dtype = p.query.dtype();
+  attention_forward(p.query.slice(0, b, b + 1),
+                    TensorView(strip.key, dtype, {1, p.Hkv, T, p.D}, {0, P * p.D, p.D, 1}),
+                    TensorView(strip.value, dtype, {1, p.Hkv, T, p.Dv}, {0, P * p.Dv, p.Dv, 1}),
+                    p.out.slice(0, b, b + 1), options, stages);
+}
+
+// Many queries over a cache of any kind: pieces of it are widened into a copy of bounded size, and
+// what each gives is merged.
+void run_entry_in_pieces(const CachedProblem& p, std::int64_t b, const TensorView& query) {
+  constexpr std::int64_t kPiece = 4096;  // keys: enough that copies and merges do not count
+  const std::int64_t offset = p.length(b) - p.Tq, T = p.key_length(b);
+  const Dims shape{1, p.Hq, p.Tq, p.Dv}, rows{1, p.Hq, p.Tq};
+  Tensor out(DType::f32, shape), lse(DType::f32, rows);
+  Tensor part_out(DType::f32, shape), part_lse(DType::f32, rows);
+  AttentionOptions options = dense_options(p);
+  const std::int64_t left = p.options.window.left;
+  const std::int64_t begin = left < 0 ? 0 : std::max<std::int64_t>(0, offset - left);
+  bool first = true;
+  for (std::int64_t at = begin; at < T || first; at += kPiece) {
+    const KeyRange keys{at, std::max(at, std::min(T, at + kPiece))};
+    const Gathered g = gather(p, b, b + 1, keys);
+    options.offset = offset - at;
+    if (!first) options.sinks = {};  // the first part carries it
+    attention_forward(query.slice(0, b, b + 1), g.key, g.value, first ? out : part_out, options,
+                      {.lse = first ? lse : part_lse});
+    if (!first) {
+      const AttentionPart parts[] = {{out, lse}, {part_out, part_lse}};
+      merge_attention(parts, out, lse, p.options.threads);
+    }
+    first = false;
+  }
+  copy(out, p.out.slice(0, b, b + 1));
+  if (p.stages.lse.has_value()) copy(lse, p.stages.lse.slice(0, b, b + 1));
+}
+
+void run_in_pieces(const CachedProblem& p) {
+  if (p.Tq == 0 || p.Hq == 0) return;
+  const bool dense = lies_dense(p);
+  const Tensor wide =
+      dense || p.query.dtype() == DType::f32 ? Tensor() : Tensor::copy_of(p.query, DType::f32);
+  for (std::int64_t b = 0; b < p.B; ++b) {
+    if (dense) {
+      run_dense(p, b);
+    } else {
+      run_entry_in_pieces(p, b, wide.view().has_value() ? wide.view() : p.query);
+    }
+  }
+}
+
 // The cache as the decode kernel reads it.
 class CachedKeys : public DecodeKeys {
  public:
@@ -103,6 +179,7 @@ class CachedKeys : public DecodeKeys {
     storage = p.state->config.storage;
     key_stride = p.D;
     value_stride = p.Dv;
+    page_tokens = p.state->pages.page_tokens();
   }
   std::int64_t runs(std::int64_t b, std::int64_t h, KeyRange keys,
                     DecodeRun* to) const noexcept override {
@@ -122,9 +199,6 @@ class CachedKeys : public DecodeKeys {
       at = run.end = std::min(keys.end, at + state.run_from(at));
     }
     return count;
-  }
-  std::int64_t max_runs(std::int64_t length) const noexcept override {
-    return length / std::min(length, p_.state->pages.page_tokens()) + 2;
   }
 
  private:
@@ -160,17 +234,29 @@ struct Plain {
 // More queries than this fill the lanes of the fused kernel.
 constexpr std::int64_t kFew = 8;
 
+bool wants_more_than_lse(const AttentionStages& s) {
+  return s.scores.has_value() || s.softcapped.has_value() || s.masked.has_value() ||
+         s.weights.has_value();
+}
+
 void run(const CachedProblem& p) {
-  const Plain plain(p);
   const AttentionKernel asked = p.options.kernel;
   const bool decode =
       asked == AttentionKernel::decode || (asked == AttentionKernel::automatic && p.Tq <= kFew);
-  if (!decode || !decode_can(plain.problem)) return run_gathered(p);
+  if (!decode) return wants_more_than_lse(p.stages) ? run_gathered(p) : run_in_pieces(p);
+  if (wants_more_than_lse(p.stages)) {
+    // The stages, and an output that is not used: asking for them changes no bit of the real one.
+    Tensor out(DType::f32, p.out.shape());
+    CachedProblem stages = p;
+    stages.out = out;
+    stages.stages.lse = {};
+    run_gathered(stages);
+  }
+  const Plain plain(p);
   const SimdTarget target =
       p.options.target == SimdTarget::automatic ? preferred_target() : p.options.target;
   const CachedKeys keys(p);
-  const DecodeSplit split =
-      split_decode(plain.problem, keys.max_runs(decode_chunk(p.Tk)), p.options.threads);
+  const DecodeSplit split = split_decode(plain.problem, keys.page_tokens, p.options.threads);
   thread_local Workspace workspace;
   run_decode(plain.problem, keys, *find_decode_kernel(target), split, p.options.threads,
              workspace.of(split.workspace));

@@ -31,12 +31,26 @@ class Carver {
   std::int64_t used_ = 0;
 };
 
+// How the chunks of a batch entry are numbered.
+struct Chunks {
+  std::int64_t length = 0;  // keys of one
+  std::int64_t count = 0;   // of a key head
+  std::int64_t first = 0;   // unit of the entry: its key heads one after the other, chunk by chunk
+};
+
+Chunks chunks_of(const AttentionProblem& p, std::int64_t b) {
+  const std::int64_t keys = p.sequence(b).key_length;
+  const std::int64_t length = decode_chunk(keys);
+  return {length, std::max<std::int64_t>(1, (keys + length - 1) / length), 0};
+}
+
 struct Buffers {
   float* query;                     // [B, Hkv, rows, padded D]
-  float* partial;                   // [B, Hkv, chunks, rows, decode_partial]
+  float* partial;                   // [units, rows, decode_partial]
   KeyRange* visible;                // [B, rows]
   std::int64_t* positions;          // [B, rows]
   float* slopes;                    // [Hkv, rows]
+  Chunks* chunks;                   // [B]
   std::atomic<std::int32_t>* left;  // [B, Hkv]: chunks that are not done
   // One each worker:
   float* scores;
@@ -44,30 +58,38 @@ struct Buffers {
   KeyRange* clipped;
   DecodeRun* runs;
 
-  Buffers(const AttentionProblem& p, const DecodeSplit& s, std::int64_t max_runs,
-          std::int64_t workers, Carver& carve)
+  Buffers(const AttentionProblem& p, const DecodeSplit& s, std::int64_t workers, Carver& carve)
       : query(carve.take<float>(p.B * p.Hkv * s.rows * decode_padded(p.D))),
         partial(carve.take<float>(s.units * s.rows * decode_partial(p.Dv))),
         visible(carve.take<KeyRange>(p.B * s.rows)),
         positions(carve.take<std::int64_t>(p.B * s.rows)),
         slopes(carve.take<float>(p.Hkv * s.rows)),
+        chunks(carve.take<Chunks>(p.B)),
         left(carve.take<std::atomic<std::int32_t>>(p.B * p.Hkv)),
         scores(carve.take<float>(workers * decode_scratch(s.rows))),
         out(carve.take<float>(workers * decode_padded(p.Dv))),
         clipped(carve.take<KeyRange>(workers * s.rows)),
-        runs(carve.take<DecodeRun>(workers * max_runs)) {}
+        runs(carve.take<DecodeRun>(workers * s.max_runs)) {}
 };
 
 class Run {
  public:
   Run(const AttentionProblem& p, const DecodeKeys& keys, const DecodeKernel& kernel,
-      const DecodeSplit& split, const Buffers& buffers, std::int64_t max_runs)
-      : p_(p), keys_(keys), kernel_(kernel), s_(split), b_(buffers), max_runs_(max_runs) {}
+      const DecodeSplit& split, const Buffers& buffers)
+      : p_(p), keys_(keys), kernel_(kernel), s_(split), b_(buffers) {}
 
   // Row g·Tq + t of a key head is query t of the g-th query head that shares it.
   void prepare() {
+    std::int64_t first = 0;
     for (std::int64_t b = 0; b < p_.B; ++b) {
       const Sequence sequence = p_.sequence(b);
+      Chunks& chunks = *new (b_.chunks + b) Chunks(chunks_of(p_, b));
+      chunks.first = first;
+      first += chunks.count * p_.Hkv;
+      for (std::int64_t h = 0; h < p_.Hkv; ++h) {
+        new (b_.left + b * p_.Hkv + h)
+            std::atomic<std::int32_t>(static_cast<std::int32_t>(chunks.count));
+      }
       for (std::int64_t row = 0; row < s_.rows; ++row) {
         const std::int64_t t = row % p_.Tq;
         b_.visible[b * s_.rows + row] = p_.visible_keys(sequence, t).band;
@@ -84,14 +106,14 @@ class Run {
     for (std::int64_t n = 0; n < p_.B * p_.Hq * p_.Tq; ++n) {
       scale_query(n, static_cast<float>(factor));
     }
-    for (std::int64_t n = 0; n < p_.B * p_.Hkv; ++n) {
-      new (b_.left + n) std::atomic<std::int32_t>(static_cast<std::int32_t>(s_.chunks));
-    }
   }
 
   void unit(std::int64_t item, int worker) const {
-    const std::int64_t chunk = item % s_.chunks, head = item / s_.chunks;  // head: b·Hkv + h
-    const std::int64_t b = head / p_.Hkv;
+    std::int64_t b = 0;
+    while (b + 1 < p_.B && b_.chunks[b + 1].first <= item) ++b;
+    const Chunks& chunks = b_.chunks[b];
+    const std::int64_t chunk = (item - chunks.first) % chunks.count;
+    const std::int64_t head = b * p_.Hkv + (item - chunks.first) / chunks.count;
     DecodeUnit u;
     u.storage = keys_.storage;
     u.D = p_.D;
@@ -109,8 +131,8 @@ class Run {
     u.partial = b_.partial + item * s_.rows * decode_partial(p_.Dv);
     KeyRange* clipped = b_.clipped + worker * s_.rows;
     u.visible = clipped;
-    DecodeRun* runs = b_.runs + worker * max_runs_;
-    const KeyRange all = clip(b, {chunk * s_.chunk, (chunk + 1) * s_.chunk}, clipped);
+    DecodeRun* runs = b_.runs + worker * s_.max_runs;
+    const KeyRange all = clip(b, {chunk * chunks.length, (chunk + 1) * chunks.length}, clipped);
     if (all.begin < all.end) {
       const std::int64_t count = keys_.runs(b, head % p_.Hkv, all, runs);
       u.runs = {runs, static_cast<std::size_t>(count)};
@@ -150,14 +172,15 @@ class Run {
 
   void merge(std::int64_t head, int worker) const {
     const std::int64_t b = head / p_.Hkv, stride = s_.rows * decode_partial(p_.Dv);
+    const Chunks& chunks = b_.chunks[b];
+    const float* parts = b_.partial + (chunks.first + head % p_.Hkv * chunks.count) * stride;
     float* row_out = b_.out + worker * decode_padded(p_.Dv);
     for (std::int64_t row = 0; row < s_.rows; ++row) {
       const std::int64_t h = head % p_.Hkv * (p_.Hq / p_.Hkv) + row / p_.Tq, t = row % p_.Tq;
       const float sink = p_.sinks.has_value() ? load_real<float>(p_.sinks, h * p_.sinks.stride(0))
                                               : -std::numeric_limits<float>::infinity();
-      const float lse =
-          decode_merge(b_.partial + head * s_.chunks * stride + row * decode_partial(p_.Dv), stride,
-                       s_.chunks, p_.Dv, sink, row_out);
+      const float lse = decode_merge(parts + row * decode_partial(p_.Dv), stride, chunks.count,
+                                     p_.Dv, sink, row_out);
       const MutableTensorView& out = p_.out;
       const std::int64_t at = b * out.stride(0) + h * out.stride(1) + t * out.stride(2);
       visit_float(out.dtype(), [&](auto tag) {
@@ -178,31 +201,44 @@ class Run {
   const DecodeKernel& kernel_;
   const DecodeSplit& s_;
   const Buffers& b_;
-  const std::int64_t max_runs_;
 };
 
 }  // namespace
 
 bool decode_can(const AttentionProblem& p) noexcept {
-  const AttentionStages& s = p.stages;
-  return !p.accumulate_f64 && !p.packed() && !p.prefix.has_value() && !p.mask.has_value() &&
-         !p.bias.has_value() && !s.scores.has_value() && !s.softcapped.has_value() &&
-         !s.masked.has_value() && !s.weights.has_value();
+  return !p.accumulate_f64 && !p.prefix.has_value() && !p.mask.has_value() && !p.bias.has_value();
 }
 
-std::int64_t decode_chunk(std::int64_t Tk) noexcept {
+DecodeChoice choose_decode(const AttentionProblem& p) noexcept {
+  // More queries fill the lanes of the fused kernel; of fewer keys it makes as quick work.
+  constexpr std::int64_t kQueries = 8, kKeys = 256;
+  if (!decode_can(p)) return DecodeChoice::none;
+  bool some = false, all = true;
+  for (std::int64_t s = 0; s < p.sequence_count(); ++s) {
+    const Sequence sequence = p.sequence(s);
+    const bool fits = sequence.query_count <= kQueries && sequence.key_length >= kKeys;
+    some = some || fits;
+    all = all && fits;
+  }
+  return !some ? DecodeChoice::none : all ? DecodeChoice::all : DecodeChoice::some;
+}
+
+std::int64_t decode_chunk(std::int64_t key_length) noexcept {
   // Short ones so that few heads keep all threads busy; long ones since each begins unprepared.
-  return Tk <= 2048 ? 512 : Tk <= 8192 ? 1024 : 2048;
+  return key_length <= 2048 ? 512 : key_length <= 8192 ? 1024 : 2048;
 }
 
-DecodeSplit split_decode(const AttentionProblem& p, std::int64_t max_runs, int threads) {
+DecodeSplit split_decode(const AttentionProblem& p, std::int64_t page_tokens, int threads) {
   DecodeSplit split;
   split.rows = p.Hkv == 0 ? 0 : p.Hq / p.Hkv * p.Tq;
-  split.chunk = decode_chunk(p.Tk);
-  split.chunks = std::max<std::int64_t>(1, (p.Tk + split.chunk - 1) / split.chunk);
-  split.units = p.B * p.Hkv * split.chunks;
+  for (std::int64_t b = 0; b < p.B; ++b) {
+    const Chunks chunks = chunks_of(p, b);
+    split.chunk = std::max(split.chunk, chunks.length);
+    split.units += chunks.count * p.Hkv;
+  }
+  split.max_runs = split.chunk / page_tokens + 2;
   Carver count(nullptr);
-  const Buffers buffers(p, split, max_runs, worker_count(split.units, threads), count);
+  const Buffers buffers(p, split, worker_count(split.units, threads), count);
   split.workspace = count.used();
   return split;
 }
@@ -211,12 +247,35 @@ void run_decode(const AttentionProblem& p, const DecodeKeys& keys, const DecodeK
                 const DecodeSplit& split, int threads, std::byte* workspace) {
   if (split.rows == 0 || p.B == 0) return;
   Carver carve(workspace);
-  const std::int64_t max_runs = keys.max_runs(split.chunk);
-  const Buffers buffers(p, split, max_runs, worker_count(split.units, threads), carve);
-  Run run(p, keys, kernel, split, buffers, max_runs);
+  const Buffers buffers(p, split, worker_count(split.units, threads), carve);
+  Run run(p, keys, kernel, split, buffers);
   run.prepare();
   parallel_for(split.units, threads,
                [&](std::int64_t item, int worker) { run.unit(item, worker); });
+}
+
+PlainKeys::PlainKeys(const AttentionProblem& p) : key_(p.key), value_(p.value) {
+  storage = p.key.dtype() == DType::f16    ? KVStorage::f16
+            : p.key.dtype() == DType::bf16 ? KVStorage::bf16
+                                           : KVStorage::f32;
+  const auto odd = [](const TensorView& x) {
+    return x.stride(3) != 1 || reinterpret_cast<std::uintptr_t>(x.data()) % size_of(x.dtype()) != 0;
+  };
+  if (odd(key_)) key_ = key_copy_ = Tensor::copy_of(key_);
+  if (odd(value_)) value_ = value_copy_ = Tensor::copy_of(value_);
+  key_stride = key_.stride(2);
+  value_stride = value_.stride(2);
+}
+
+std::int64_t PlainKeys::runs(std::int64_t b, std::int64_t h, KeyRange keys,
+                             DecodeRun* to) const noexcept {
+  const auto at = [&](const TensorView& x) {
+    return static_cast<const std::byte*>(x.data()) +
+           (b * x.stride(0) + h * x.stride(1) + keys.begin * x.stride(2)) *
+               static_cast<std::int64_t>(size_of(x.dtype()));
+  };
+  *to = {at(key_), at(value_), nullptr, nullptr, keys.begin, keys.end};
+  return 1;
 }
 
 }  // namespace qkv

@@ -9,6 +9,7 @@
 #include "kernels/attention/fused.h"
 #include "kernels/simd/targets.h"
 #include "ops/attention_check.h"
+#include "ops/decode.h"
 #include "ops/refuse.h"
 
 namespace qkv {
@@ -54,6 +55,10 @@ void note_kernel(const AttentionProblem& p, const AttentionOptions& options, Att
         "reference: asked for; plain loops, for checking. The fused kernel can do this call");
     return;
   }
+  if (plan.kernel == AttentionKernel::automatic ||
+      (plan.kernel == AttentionKernel::decode && p.packed())) {
+    notes.push_back("sequences of different lengths: each by the kernel that it would have alone");
+  }
   const SimdTarget best = simd_targets().front();
   if (plan.target != best) {
     notes.push_back(fmt::format("{} was chosen; the best target of this CPU is {}",
@@ -66,6 +71,7 @@ void note_kernel(const AttentionProblem& p, const AttentionOptions& options, Att
   } else if (plan.shape.dtype == DType::f16 || plan.shape.dtype == DType::bf16) {
     notes.push_back("16-bit inputs are widened to f32, keys and values once for each unit");
   }
+  if (plan.kernel != AttentionKernel::fused) return;
   const std::int64_t vectors = (plan.shape.Tq + plan.lanes - 1) / plan.lanes;
   const std::int64_t idle = vectors * plan.lanes - plan.shape.Tq;
   if (plan.shape.Tq > 0 && !options.query_starts.has_value() && idle * 5 >= vectors * plan.lanes) {
@@ -77,7 +83,33 @@ void note_kernel(const AttentionProblem& p, const AttentionOptions& options, Att
   }
 }
 
+DecodeChoice decode_choice(const AttentionProblem& p, AttentionKernel asked) {
+  if (asked == AttentionKernel::automatic) return choose_decode(p);
+  return asked == AttentionKernel::decode && decode_can(p) ? DecodeChoice::all : DecodeChoice::none;
+}
+
+void plan_decode(const AttentionProblem& p, int threads, AttentionPlan& plan) {
+  const DecodeSplit split = split_decode(p, DecodeKeys::kOnePage, threads);
+  plan.kernel = AttentionKernel::decode;
+  plan.lanes = find_decode_kernel(plan.target)->lanes;
+  plan.tile_vectors = 1;
+  plan.tile_rows = static_cast<int>(split.rows);
+  plan.key_block = kDecodeBlock;
+  plan.unit_queries = p.Tq;
+  plan.units = split.units;
+  plan.threads = worker_count(split.units, threads);
+  plan.workspace = split.workspace;
+  plan.notes.push_back(
+      fmt::format("few queries: {} rows share each key that is read; chunks of {} keys", split.rows,
+                  split.chunk));
+}
+
 }  // namespace
+
+std::string_view name_of(AttentionKernel kernel) noexcept {
+  constexpr std::string_view kNames[] = {"automatic", "reference", "fused", "decode"};
+  return kNames[static_cast<std::size_t>(kernel)];
+}
 
 AttentionPlan plan_attention(const AttentionShape& shape, const AttentionOptions& options,
                              const PlanCpu& cpu) {
@@ -106,8 +138,14 @@ AttentionPlan plan_attention(const AttentionShape& shape, const AttentionOptions
   if (kernel == nullptr) {
     kRefuse.value("target", "a target that this build has", name_of(plan.target));
   }
+  const DecodeChoice choice = decode_choice(p, options.kernel);
+  if (choice == DecodeChoice::all && !p.packed()) {
+    plan_decode(p, asked.threads, plan);
+    note_kernel(p, options, plan);
+    return plan;
+  }
   const FusedSplit split = split_fused(p, *kernel, asked.threads);
-  plan.kernel = AttentionKernel::fused;
+  plan.kernel = choice == DecodeChoice::none ? AttentionKernel::fused : options.kernel;
   plan.lanes = kernel->lanes;
   plan.tile_vectors = kernel->max_vectors;
   plan.tile_rows = kernel->key_rows;
@@ -127,9 +165,15 @@ std::string to_string(const AttentionPlan& plan) {
       s.Tq, s.D, s.B, s.Hkv, s.Tk, s.D, s.B, s.Hkv, s.Tk, s.Dv, name_of(s.dtype));
   if (plan.kernel == AttentionKernel::reference) {
     text += fmt::format("kernel     reference, sums in {}\n", name_of(plan.accumulate));
-  } else {
-    text += fmt::format("kernel     fused, {}, sums in {}\n", name_of(plan.target),
+  } else if (plan.kernel == AttentionKernel::decode) {
+    text += fmt::format("kernel     decode, {}, sums in {}\n", name_of(plan.target),
                         name_of(plan.accumulate));
+    text += fmt::format("split      {} units, {} keys a step, on {} threads\n", plan.units,
+                        plan.key_block, plan.threads);
+  } else {
+    text += fmt::format("kernel     {}, {}, sums in {}\n",
+                        plan.kernel == AttentionKernel::fused ? "fused" : "fused or decode",
+                        name_of(plan.target), name_of(plan.accumulate));
     text += fmt::format("tile       {} queries ({} vectors of {}) × {} keys, {} keys a step\n",
                         plan.tile_vectors * plan.lanes, plan.tile_vectors, plan.lanes,
                         plan.tile_rows, plan.key_block);

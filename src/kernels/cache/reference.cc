@@ -70,14 +70,18 @@ void store_kv_row(const void* from, DType dtype, std::int64_t stride, std::int64
 
 void load_kv_row(const void* from, KVStorage storage, const float* scale, std::int64_t n,
                  float* to) noexcept {
-  for (std::int64_t i = 0; i < n; ++i) {
-    switch (storage) {
-      case KVStorage::f32: to[i] = load<float>(from, i); break;
-      case KVStorage::f16: to[i] = static_cast<float>(load<f16>(from, i)); break;
-      case KVStorage::bf16: to[i] = static_cast<float>(load<bf16>(from, i)); break;
-      case KVStorage::int8: to[i] = *scale * static_cast<float>(load<std::int8_t>(from, i)); break;
+  const auto widen = [&](auto tag) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      to[i] = static_cast<float>(load<decltype(tag)>(from, i));
     }
+  };
+  switch (storage) {
+    case KVStorage::f32: return widen(float{});
+    case KVStorage::f16: return widen(f16{});
+    case KVStorage::bf16: return widen(bf16{});
+    case KVStorage::int8: widen(std::int8_t{});
   }
+  for (std::int64_t i = 0; i < n; ++i) to[i] *= *scale;
 }
 
 }  // namespace qkv
