@@ -153,4 +153,12 @@ class QKV_API KVCache {
   std::shared_ptr<KVState> state_;
 };
 
+// A cache as a .safetensors file, and back: sequences, their tokens, and which pages they share.
+// Reservations are not kept. Written aside and renamed (file.h). A file that is damaged, a number
+// or a bit, is refused by what it says and by checksums; the cache that was to be replaced, which
+// must have the config of the saved one, is then unchanged.
+QKV_API void save_kv_cache(const std::filesystem::path& path, const KVCache& cache);
+QKV_API KVCache load_kv_cache(const std::filesystem::path& path);
+QKV_API void restore_kv_cache(const std::filesystem::path& path, KVCache& cache);
+
 }  // namespace qkv

@@ -34,12 +34,6 @@ SequenceId insert(KVState& state, KVSequence sequence) {
   return id;
 }
 
-// Pages that hold tokens [0, length).
-std::int64_t pages_for(const KVState& state, std::int64_t length) {
-  const std::int64_t P = state.pages.page_tokens();
-  return state.ring() ? (length > 0 ? 1 : 0) : (length + P - 1) / P;
-}
-
 // What a reservation changes: known in full before anything is.
 struct Growth {
   KVSequence* sequence = nullptr;
@@ -72,7 +66,7 @@ Growth plan_growth(const KVState& state, KVSequence& sequence, std::int64_t n) {
   }
   const std::int64_t P = state.pages.page_tokens();
   const auto have = static_cast<std::int64_t>(sequence.pages.size());
-  growth.new_pages = std::max<std::int64_t>(0, pages_for(state, end) - have);
+  growth.new_pages = std::max<std::int64_t>(0, state.pages_for(end) - have);
   const std::int64_t at = state.ring() ? 0 : begin / P;
   if (n > 0 && at < have) {
     const PageIndex page = sequence.pages[static_cast<std::size_t>(at)];
@@ -118,7 +112,7 @@ void apply(KVState& state, const Growth& growth, std::int64_t n) {
 
 // Pages that tokens [0, length) do not need are given back.
 void keep_pages(KVState& state, KVSequence& sequence, std::int64_t length) {
-  const std::int64_t keep = pages_for(state, length);
+  const std::int64_t keep = state.pages_for(length);
   while (static_cast<std::int64_t>(sequence.pages.size()) > keep) {
     state.pages.drop(sequence.pages.back());
     sequence.pages.pop_back();
@@ -207,7 +201,7 @@ SequenceId KVCache::fork(SequenceId id) {
   const std::lock_guard lock(state_->mutex);
   KVSequence copy = find(*state_, id);
   copy.pending = 0;
-  copy.pages.resize(static_cast<std::size_t>(pages_for(*state_, copy.length)));
+  copy.pages.resize(static_cast<std::size_t>(state_->pages_for(copy.length)));
   const std::vector<PageIndex> shared = copy.pages;
   const SequenceId fork = insert(*state_, std::move(copy));
   for (const PageIndex page : shared) state_->pages.share(page);
@@ -370,7 +364,7 @@ KVSnapshot KVCache::snapshot(std::span<const SequenceId> ids) const {
     copy.first = sequence.first;
     copy.length = sequence.length;
     copy.pages.assign(sequence.pages.begin(),
-                      sequence.pages.begin() + pages_for(*state_, sequence.length));
+                      sequence.pages.begin() + state_->pages_for(sequence.length));
   }
   for (const KVSequence& s : sequences) {
     for (const PageIndex page : s.pages) state_->pages.pin(page, s.first, s.length);

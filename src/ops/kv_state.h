@@ -39,6 +39,11 @@ struct KVState {
   std::int64_t slot_of(std::int64_t position) const noexcept {
     return position % pages.page_tokens();
   }
+  // Pages that hold tokens [0, length).
+  std::int64_t pages_for(std::int64_t length) const noexcept {
+    const std::int64_t P = pages.page_tokens();
+    return ring() ? (length > 0 ? 1 : 0) : (length + P - 1) / P;
+  }
   // Positions from `position` on that lie one after the other.
   std::int64_t run_from(std::int64_t position) const noexcept {
     return pages.page_tokens() - slot_of(position);
