@@ -12,6 +12,7 @@ from ._attention import attention
 from ._blocks import C2PSA, DetectorAttention, GPTAttention, PSABlock, TransformerAttention, ViTAttention
 from ._core import __version__
 from ._explain import Explanation, Step, explain
+from ._kv_cache import KVCache
 from ._onnx import OnnxAttentionOutputs, onnx_attention
 from ._plan import Plan, info, plan
 from ._threads import num_threads, set_num_threads
@@ -21,6 +22,7 @@ __all__ = [
     "DetectorAttention",
     "Explanation",
     "GPTAttention",
+    "KVCache",
     "OnnxAttentionOutputs",
     "PSABlock",
     "Plan",

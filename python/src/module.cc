@@ -42,6 +42,7 @@ NB_MODULE(_core, module) {
   qkv::python::bind_onnx(module);
   qkv::python::bind_plan(module);
   qkv::python::bind_blocks(module);
+  qkv::python::bind_kv_cache(module);
   qkv::python::bind_explain(module);
   qkv::python::bind_probes(module);
 }
