@@ -11,7 +11,7 @@ SHAPES = Path(__file__).with_name("shapes.json")
 
 @dataclass
 class Problem:
-    """One attention. Dimensions as everywhere: B, Hq, Hkv, T (queries and keys), D, Dv."""
+    """One attention. Dimensions as everywhere: B, Hq, Hkv, T (keys), Tq (queries: T unless given), D, Dv."""
 
     name: str
     heads: object
@@ -19,6 +19,7 @@ class Problem:
     D: int
     B: int = 1
     Dv: int = 0
+    Tq: int = 0
     causal: bool = False
     softcap: float = 0.0
     bias: bool = False
@@ -27,12 +28,14 @@ class Problem:
     weights: int = 0
     layout: str = "bhtd"
     goal: list = None
+    memory: bool = False
     Hq: int = field(init=False)
     Hkv: int = field(init=False)
 
     def __post_init__(self):
         self.Hq, self.Hkv = self.heads if isinstance(self.heads, list) else (self.heads, self.heads)
         self.Dv = self.Dv or self.D
+        self.Tq = self.Tq or self.T
 
     def facts(self):
         """What makes it: Problem(**facts)."""
@@ -45,19 +48,19 @@ class Problem:
     def inputs(self):
         """query, key, value: f32, dense in the layout; and the bias, or None. Same in every process."""
         rng = np.random.default_rng(len(self.name) + self.T + self.D)
-        shapes = [(self.B, self.Hq, self.T, self.D), (self.B, self.Hkv, self.T, self.D),
+        shapes = [(self.B, self.Hq, self.Tq, self.D), (self.B, self.Hkv, self.T, self.D),
                   (self.B, self.Hkv, self.T, self.Dv)]
         if self.layout == "bhdt":
             shapes = [(b, h, d, t) for b, h, t, d in shapes]
         arrays = [rng.standard_normal(shape, dtype=np.float32) for shape in shapes]
         bias = None
         if self.bias:
-            bias = rng.standard_normal((1, self.Hq, self.T, self.T), dtype=np.float32)
+            bias = rng.standard_normal((1, self.Hq, self.Tq, self.T), dtype=np.float32)
         return (*arrays, bias)
 
     def visible(self, batch=0):
-        """First and past-the-last key that each query sees, by structure: two arrays [T]."""
-        i = np.arange(self.T)
+        """First and past-the-last key that each query sees, by structure: two arrays [Tq]."""
+        i = np.arange(self.Tq)
         first, last = np.zeros_like(i), np.full_like(i, self.T)
         if self.causal:
             last = np.minimum(last, i + 1)
@@ -70,7 +73,7 @@ class Problem:
         return first, np.maximum(first, last)
 
     def mask(self, batch=0):
-        """The same as a dense bool array [T, T], True where visible."""
+        """The same as a dense bool array [Tq, T], True where visible."""
         first, last = self.visible(batch)
         j = np.arange(self.T)
         return (j >= first[:, None]) & (j < last[:, None])
@@ -89,19 +92,19 @@ class Problem:
 
     def bytes(self):
         """What has to be read and written at least: query, key, value, bias, output."""
-        elements = self.B * self.T * (self.Hq * (self.D + self.Dv) + self.Hkv * (self.D + self.Dv))
-        return 4 * (elements + (self.Hq * self.T * self.T if self.bias else 0))
+        elements = self.B * (self.Hq * self.Tq + self.Hkv * self.T) * (self.D + self.Dv)
+        return 4 * (elements + (self.Hq * self.Tq * self.T if self.bias else 0))
 
     def score_bytes(self):
         """The matrix of scores, for those who have it in memory."""
-        return 4 * self.B * self.Hq * self.T * self.T
+        return 4 * self.B * self.Hq * self.Tq * self.T
 
     def sample_rows(self, count=24):
         """(batch, head, query) rows for a check; the first and the last query are among them."""
         rng = np.random.default_rng(7)
-        rows = [(int(rng.integers(self.B)), int(rng.integers(self.Hq)), int(rng.integers(self.T)))
+        rows = [(int(rng.integers(self.B)), int(rng.integers(self.Hq)), int(rng.integers(self.Tq)))
                 for _ in range(count)]
-        return [(0, 0, 0), (self.B - 1, self.Hq - 1, self.T - 1), *rows]
+        return [(0, 0, 0), (self.B - 1, self.Hq - 1, self.Tq - 1), *rows]
 
     def weight_rows(self):
         return self.sample_rows(self.weights)[2:]

@@ -55,7 +55,7 @@ class Graph:
     def split(self, x):
         """[B, H, Dv, T] of a [B, T, H·Dv]."""
         p = self.problem
-        return self.transpose(self.reshape(x, p.B, p.T, p.Hq, p.Dv), 0, 2, 3, 1)
+        return self.transpose(self.reshape(x, p.B, p.Tq, p.Hq, p.Dv), 0, 2, 3, 1)
 
     def finish(self, out, threads, to_numpy, more=()):
         outputs = [helper.make_tensor_value_info(name, FLOAT, None) for name in (out, *more)]
@@ -88,11 +88,11 @@ def mask_of(problem, bias):
     if not (problem.window or problem.key_lengths or problem.causal) and bias is None:
         return None
     mask = np.where(problem.mask(), np.float32(0) if bias is None else bias, np.float32(-np.inf))
-    return mask.reshape(1, -1, problem.T, problem.T).astype(np.float32)
+    return mask.reshape(1, -1, problem.Tq, problem.T).astype(np.float32)
 
 
 def from_merged(problem):
-    shape = (problem.B, problem.T, problem.Hq, problem.Dv)
+    shape = (problem.B, problem.Tq, problem.Hq, problem.Dv)
     return lambda out: out.reshape(shape).swapaxes(1, 2)
 
 

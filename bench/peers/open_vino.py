@@ -50,7 +50,7 @@ def compile_for(hint):
         mask = None
         if problem.window or problem.key_lengths or bias is not None:
             mask = np.where(problem.mask(), np.float32(0) if bias is None else bias, -np.inf)
-            mask = np.ascontiguousarray(mask.reshape(1, -1, problem.T, problem.T), np.float32)
+            mask = np.ascontiguousarray(mask.reshape(1, -1, problem.Tq, problem.T), np.float32)
         compiled = openvino.Core().compile_model(model_of(problem, arrays, mask), "CPU", {
             "PERFORMANCE_HINT": hint,
             "INFERENCE_PRECISION_HINT": "f32",

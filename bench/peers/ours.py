@@ -13,7 +13,7 @@ def versions():
 
 def prepare(problem, threads):
     q, k, v, bias = problem.inputs()
-    shape = (problem.B, problem.Hq, problem.T, problem.Dv)
+    shape = (problem.B, problem.Hq, problem.Tq, problem.Dv)
     out = np.empty(shape if problem.layout == "bhtd" else (*shape[:2], shape[3], shape[2]), np.float32)
     options = dict(
         causal="top_left" if problem.causal else None,

@@ -20,7 +20,7 @@ def dense_mask(problem, bias):
     """What may be seen, and the bias, as SDPA wants them: one float array with -inf."""
     hidden = torch.from_numpy(~problem.mask())
     if bias is None:
-        bias = torch.zeros(1, 1, problem.T, problem.T)
+        bias = torch.zeros(1, 1, problem.Tq, problem.T)
     return bias.masked_fill(hidden, float("-inf"))
 
 
@@ -103,7 +103,7 @@ def flex(problem, threads):
         return s + bias[0, h, i, j] if bias is not None else s
 
     structured = problem.causal or problem.window or problem.key_lengths
-    blocks = create_block_mask(seen, None, None, problem.T, problem.T, "cpu") if structured else None
+    blocks = create_block_mask(seen, None, None, problem.Tq, problem.T, "cpu") if structured else None
     torch._dynamo.reset()  # each problem is a program of its own; there is a limit for one
     compiled = torch.compile(flex_attention, dynamic=False)
     modified = score if problem.softcap or bias is not None else None
