@@ -63,6 +63,7 @@ void add_check_command(Command& app, Context& context);
 void add_classify_command(Command& app, Context& context);
 void add_completion_command(Command& app, Context& context);
 void add_explain_command(Command& app, Context& context);
+void add_generate_command(Command& app, Context& context);
 void add_info_command(Command& app, Context& context);
 void add_run_command(Command& app, Context& context);
 void add_worksheet_command(Command& app, Context& context);

@@ -88,6 +88,12 @@ Option& Option::one_of(const std::vector<std::string>& choices) {
   return *this;
 }
 
+Option& Option::suggests(const std::vector<std::string>& words) {
+  option_->check(CLI::Validator([](std::string&) { return std::string(); },
+                                "{" + CLI::detail::join(words, ",") + "}"));
+  return *this;
+}
+
 Option& Option::between(int least, int most) {
   option_->check(CLI::Range(least, most).description(""));
   return *this;

@@ -23,8 +23,9 @@ class Option {
   Option& type_name(const std::string& name);  // of the value, for help: FILE
   Option& group(const std::string& title);     // under which help lists it; "": not at all
   Option& show_default();
-  Option& words(int count);         // takes exactly so many
-  Option& delimiter(char between);  // of several in one word: a,b
+  Option& words(int count);                                 // takes exactly so many
+  Option& delimiter(char between);                          // of several in one word: a,b
+  Option& suggests(const std::vector<std::string>& words);  // for completion; others are fine too
   Option& one_of(const std::vector<std::string>& choices);
   Option& between(int least, int most);
   // `fault` says what is wrong with a word, or nothing.

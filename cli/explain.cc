@@ -6,6 +6,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
 #include <memory>
 #include <variant>
 
@@ -14,7 +17,10 @@
 #include "cli/command.h"
 #include "cli/language.h"
 #include "cli/layout.h"
+#include "cli/model_argument.h"
+#include "cli/suggest.h"
 #include "cli/tensor_argument.h"
+#include "cli/text.h"
 #include "explain/explain.h"
 #include "explain/writers/writer.h"
 #include "models/block_file.h"
@@ -24,15 +30,19 @@ namespace qkv::cli {
 namespace {
 
 struct ExplainArguments {
-  std::string example, input, memory, query, key, value, layout = "bhtd";
+  std::string example, prompt, input, memory, query, key, value, layout = "bhtd";
   BlockFlags block;
   AttentionFlags attention;
   std::string format = "text", language, color = "auto", rows, cols;
   std::vector<std::string> expand, tokens;
-  std::optional<std::int64_t> batch, head;
+  std::optional<std::int64_t> batch, head, layer, cached;
   bool full = false, hints = false;
   int digits = 4;
 
+  bool is_example() const {
+    const auto& names = example_names();
+    return std::find(names.begin(), names.end(), example) != names.end();
+  }
   bool has_tensors() const { return !query.empty() || !key.empty() || !value.empty(); }
 };
 
@@ -89,6 +99,34 @@ Explanation explain_matrices(const ExplainArguments& args) {
   return explain_attention(q.view, k.view, v.view, args.attention.load().options, args.tokens);
 }
 
+// A folder: the attention of one layer of a whole model.
+Explanation explain_model(const ExplainArguments& args, Context& context) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(args.example, ignored)) {
+    throw UsageError(fmt::format("EXAMPLE: '{}' is no example ({}) and no folder of a model{}",
+                                 printable(args.example), fmt::join(example_names(), ", "),
+                                 did_you_mean(args.example, example_names())));
+  }
+  if (!args.input.empty() || !args.memory.empty() || !args.block.file().empty() ||
+      args.attention.any()) {
+    throw UsageError("a model takes --prompt or --tokens, --layer and --cached alone");
+  }
+  std::vector<std::int64_t> ids;
+  for (const std::string& word : args.tokens) {
+    std::int64_t id = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    if (error != std::errc() || end != word.data() + word.size()) {
+      throw UsageError(fmt::format("--tokens: expected ids, found '{}'", printable(word)));
+    }
+    ids.push_back(id);
+  }
+  const GptModel model = load_model(args.example, context);
+  const std::vector<std::int32_t> tokens = prompt_tokens(model, args.prompt, ids);
+  return explain_decoder(model.decoder(), model.weights(), tokens,
+                         {args.layer.value_or(0), args.cached.value_or(0), 0},
+                         token_labels(model, tokens));
+}
+
 // Names for tokens that are not there would be left out in silence, or put to the wrong ones.
 void check_tokens(const ExplainArguments& args, const Explanation& explanation) {
   const Step* pairs = explanation.find("scores");
@@ -114,13 +152,17 @@ void check_example_alone(const ExplainArguments& args) {
       args.example));
 }
 
-Explanation make_explanation(const ExplainArguments& args) {
+Explanation make_explanation(const ExplainArguments& args, Context& context) {
   const int sources = !args.example.empty() + args.block.given() + args.has_tensors();
   if (sources != 1) {
     throw UsageError(fmt::format(
-        "give one of: an EXAMPLE ({}), --block with --weights and --input, or --query, --key and "
-        "--value",
+        "give one of: an EXAMPLE ({}), a model's folder, --block with --weights and --input, or "
+        "--query, --key and --value",
         fmt::join(example_names(), ", ")));
+  }
+  if (!args.example.empty() && !args.is_example()) return explain_model(args, context);
+  if (!args.prompt.empty() || args.layer || args.cached) {
+    throw UsageError("--prompt, --layer and --cached go with a model's folder");
   }
   if (!args.example.empty()) {
     check_example_alone(args);
@@ -162,7 +204,7 @@ void print_hints(const ExplainArguments& args, Language language, Context& conte
 }
 
 void explain(const ExplainArguments& args, Context& context) {
-  const Explanation explanation = make_explanation(args);
+  const Explanation explanation = make_explanation(args, context);
   const WriteOptions options = write_options(args, explanation, context);
   if (args.format == "markdown") {
     context.out << write_markdown(explanation, options);
@@ -178,9 +220,14 @@ void explain(const ExplainArguments& args, Context& context) {
 
 void add_source_options(Command& command, ExplainArguments& args) {
   command
-      .option("EXAMPLE", args.example,
-              fmt::format("a worked example: {}", fmt::join(example_names(), ", ")))
-      .one_of(example_names());
+      .option(
+          "EXAMPLE", args.example,
+          fmt::format("a worked example ({}), or a GPT's folder", fmt::join(example_names(), ", ")))
+      .suggests(example_names());
+  command.option("--prompt", args.prompt, "a GPT's folder: the text that it reads");
+  command.option("--layer", args.layer, "a GPT's folder: which layer, from 0 (the default) on");
+  command.option("--cached", args.cached,
+                 "a GPT's folder: so many tokens went before, and come from the cache");
   args.block.add_to(command, false);
   command.option("--input", args.input, "the block's input: [B, T, width] or [B, C, H, W]")
       .type_name("FILE");
@@ -195,7 +242,8 @@ void add_source_options(Command& command, ExplainArguments& args) {
   command.option("--layout", args.layout, "order of the axes of --query, --key and --value")
       .one_of({"bhtd", "bthd", "bhdt"})
       .show_default();
-  command.option("--tokens", args.tokens, "names of the tokens, for rows and columns")
+  command
+      .option("--tokens", args.tokens, "names of the tokens, for rows and columns; of a GPT, ids")
       .delimiter(',');
   args.attention.add_to(command);
 }
@@ -237,6 +285,8 @@ void add_explain_command(Command& app, Context& context) {
           "qkv explain pixels --expand 'query[0,1]' --expand 'weights[2,3]'",
           "qkv explain --block vit --weights w.safetensors --input x.npy --heads 12 --format json",
           "qkv explain --query q.npy --key k.npy --value v.npy --causal top_left",
+          "qkv explain gpt2/ --prompt 'Your journey starts' --layer 3 --head 2",
+          "qkv explain gpt2/ --prompt 'Your journey starts' --layer 3 --cached 2",
       }) +
       "\n" + std::string(kTensorHelp));
   command.action([args, &context] { explain(*args, context); });

@@ -93,6 +93,7 @@ CommandLine make_program(Context& context) {
   add_explain_command(app, context);
   add_check_command(app, context);
   add_worksheet_command(app, context);
+  add_generate_command(app, context);
   add_run_command(app, context);
   add_classify_command(app, context);
   add_attention_command(app, context);

@@ -52,6 +52,35 @@ constexpr Message kMessages[] = {
      "văn bản chúng chưa tồn tại.",
      "토큰은 자기 자신과 앞의 토큰만 본다. 뒤의 토큰은 글을 생성할 때 아직 없으므로 가린다.",
      "一个词元只能看到自己和前面的词元；后面的被遮住，因为生成文本时它们还不存在。"},
+    {"block.decoder.title", "Attention of one layer of a GPT", "Chú ý của một lớp trong GPT",
+     "GPT 한 층의 어텐션", "GPT 中一层的注意力"},
+    {"block.decoder.intro",
+     "A real model reads a real text. Rows are the tokens that ask, columns the tokens that they "
+     "see: those whose keys wait in the cache, and the new ones.",
+     "Một mô hình thật đọc một văn bản thật. Hàng là các token đặt câu hỏi, cột là các token mà "
+     "chúng thấy: những token có key nằm sẵn trong bộ nhớ đệm và những token mới.",
+     "실제 모델이 실제 글을 읽는다. 행은 묻는 토큰, 열은 그 토큰이 보는 토큰이다. 키가 캐시에 이미 "
+     "있는 것과 새로 온 것이 있다.",
+     "真实的模型读真实的文本。行是提问的词元，列是它们看到的词元：键已在缓存中的，以及新来的。"},
+    {"decoder.cached",
+     "{} keys came from the cache (positions 0 to {}, shown as ‹…›); {} are new and were appended "
+     "to it.",
+     "{} key lấy từ bộ nhớ đệm (vị trí 0 đến {}, ghi là ‹…›); {} key là mới và được thêm vào đó.",
+     "키 {}개는 캐시에서 왔고(위치 0부터 {}까지, ‹…›로 표시), {}개는 새것으로 캐시에 추가되었다.",
+     "{} 个键来自缓存（位置 0 到 {}，写作 ‹…›）；{} 个是新的，已追加到缓存。"},
+    {"decoder.all_new",
+     "No key came from the cache: all {} tokens are new. (--cached N lets the first N come from "
+     "it, as when text is generated.)",
+     "Không key nào lấy từ bộ nhớ đệm: cả {} token đều mới. (--cached N để N token đầu lấy từ đó, "
+     "như khi sinh văn bản.)",
+     "캐시에서 온 키는 없다. 토큰 {}개가 모두 새것이다. (--cached N이면 글을 생성할 때처럼 처음 "
+     "N개가 "
+     "캐시에서 온다.)",
+     "没有键来自缓存：{} 个词元都是新的。（--cached N 让前 N 个来自缓存，如同生成文本时那样。）"},
+    {"decoder.grouped", "{} query heads share {} heads of keys and values: {} ask the same keys.",
+     "{} đầu query dùng chung {} đầu key và value: cứ {} đầu hỏi cùng một bộ key.",
+     "쿼리 헤드 {}개가 키와 값 헤드 {}개를 나눠 쓴다. {}개씩 같은 키에 묻는다.",
+     "{} 个查询头共用 {} 个键值头：每 {} 个头询问相同的键。"},
     {"block.detector.title", "Attention of a convolutional detector",
      "Chú ý của bộ phát hiện tích chập", "합성곱 검출기의 어텐션", "卷积检测器的注意力"},
     {"block.detector.intro",
@@ -184,6 +213,19 @@ constexpr Message kMessages[] = {
      "키에도 같은 일을 한다.", "对键也同样处理。"},
 
     // --- attention ------------------------------------------------------------------------
+    {"step.query_rope.title", "Query, turned by its position", "Query đã xoay theo vị trí",
+     "위치에 따라 회전한 쿼리", "按位置旋转后的查询"},
+    {"step.query_rope.meaning",
+     "Pairs of channels are turned by an angle that grows with the position, so that scores depend "
+     "on distances.",
+     "Từng cặp kênh được xoay một góc tăng theo vị trí, nhờ đó điểm số phụ thuộc vào khoảng cách.",
+     "채널 쌍을 위치에 따라 커지는 각도로 돌린다. 그래서 점수는 거리에 따라 정해진다.",
+     "每对通道按随位置增大的角度旋转，于是分数取决于距离。"},
+    {"step.key_rope.title", "Keys, turned by their positions", "Key đã xoay theo vị trí",
+     "위치에 따라 회전한 키", "按位置旋转后的键"},
+    {"step.key_rope.meaning", "The same for the keys, of which the cache keeps the turned ones.",
+     "Tương tự cho các key; bộ nhớ đệm giữ các key đã xoay.",
+     "키도 마찬가지이며, 캐시는 회전한 키를 보관한다.", "键也一样；缓存中保存的是旋转后的键。"},
     {"step.scores.title", "Scores", "Điểm số", "점수", "分数"},
     {"step.scores.meaning",
      "The dot product of each query with each key. Vectors that point the same way score high: "

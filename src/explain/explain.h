@@ -3,11 +3,13 @@
 // Explanations of blocks: the block's own forward runs, observed, and what it shows becomes steps.
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "explain/explanation.h"
+#include "qkv/decoder.h"
 #include "qkv/detector.h"
 #include "qkv/gpt.h"
 #include "qkv/transformer.h"
@@ -42,6 +44,19 @@ Explanation explain_psa_block(const PsaBlockWeights& weights, const TensorView& 
                               const BlockOptions& options);
 Explanation explain_c2psa(const C2psaWeights& weights, const TensorView& x,
                           const BlockOptions& options);
+
+// Where in a decoder to look.
+struct DecoderPlace {
+  std::int64_t layer = 0;
+  std::int64_t cached = 0;  // tokens at the start that went before: their keys come from the cache
+  int threads = 0;
+};
+// The attention of one layer on a text: the steps of a bare block, and query_rope and key_rope
+// where it has them. Keys and values that came from the cache stand first, their labels as ‹…›.
+// `weights` are those of the decoder; a label a token, or none.
+Explanation explain_decoder(const Decoder& decoder, const DecoderWeights& weights,
+                            std::span<const std::int32_t> tokens, const DecoderPlace& place,
+                            const TokenLabels& tokens_labels = {});
 
 // The worked examples: dot, pixels, channels, journey, causal, heads, scaling, vit, transformer.
 const std::vector<std::string>& example_names();

@@ -1,0 +1,126 @@
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/command.h"
+#include "cli/program.h"
+#include "io/tokenizer/test_tokenizers.h"
+#include "tests/gpt_folder.h"
+
+namespace qkv::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+struct Outcome {
+  Status status;
+  std::string out, err;
+};
+
+class CliGenerate : public io::FileTest {
+ protected:
+  Outcome qkv(std::vector<std::string> arguments) const {
+    std::ostringstream out, err;
+    Context context{.out = out, .err = err};
+    const Status status = run_program(arguments, context);
+    return {status, out.str(), err.str()};
+  }
+  Outcome generate(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {"generate", directory_.string()});
+    return qkv(arguments);
+  }
+  void expect_usage(const Outcome& outcome, const std::string& fragment) const {
+    EXPECT_EQ(outcome.status, Status::usage) << outcome.err;
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_THAT(outcome.err, AllOf(StartsWith("qkv: "), HasSubstr(fragment)));
+  }
+  // A small Llama; with a tokenizer, its vocabulary is that of the tokenizer.
+  void save_ids() const { testing::small_llama().save(directory_); }
+  void save_text() {
+    testing::TestGpt gpt = testing::small_llama();
+    for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"}) {
+      gpt.checkpoint.remove(name);
+    }
+    gpt.add("embed_tokens.weight", {270, 20}, -1, 1);
+    gpt.add("lm_head.weight", {270, 20}, -1, 1);
+    gpt.config.replace(gpt.config.find("\"vocab_size\": 31"), 16, "\"vocab_size\": 270");
+    gpt.save(directory_);
+    file("tokenizer.json", io::small_llama3().json());
+  }
+};
+
+TEST_F(CliGenerate, IdsStreamAndTheSummaryIsOnStderr) {
+  save_ids();
+  const Outcome a = generate({"--tokens", "3,30,0", "--max-tokens", "5", "--temperature", "0"});
+  ASSERT_EQ(a.status, Status::ok) << a.err;
+  EXPECT_THAT(a.out, ::testing::MatchesRegex("([0-9]+ ){4}[0-9]+\n"));
+  EXPECT_THAT(a.err, AllOf(HasSubstr("3 tokens of prompt"), HasSubstr("5 generated"),
+                           HasSubstr("tokens/s"), HasSubstr("cache"), HasSubstr("max_tokens")));
+  const Outcome again = generate({"--tokens", "3,30,0", "--max-tokens", "5", "--temperature", "0"});
+  EXPECT_EQ(a.out, again.out);
+  const Outcome one = generate({"--tokens", "3,30,0", "--max-tokens", "9", "--seed", "1"});
+  const Outcome two = generate({"--tokens", "3,30,0", "--max-tokens", "9", "--seed", "2"});
+  EXPECT_NE(one.out, two.out);
+  const Outcome full = generate({"--tokens", "3,30,0", "--cache", "int8", "--top-k", "5"});
+  EXPECT_THAT(full.err, AllOf(HasSubstr("20 of 20 tokens, int8"), HasSubstr("context")));
+}
+
+TEST_F(CliGenerate, JsonIsAnObjectALine) {
+  save_text();
+  const Outcome outcome = generate({"--prompt", "hello", "--max-tokens", "4", "--json"});
+  ASSERT_EQ(outcome.status, Status::ok) << outcome.err;
+  std::istringstream lines(outcome.out);
+  std::vector<nlohmann::json> objects;
+  for (std::string line; std::getline(lines, line);) objects.push_back(nlohmann::json::parse(line));
+  ASSERT_GE(objects.size(), 2u);
+  EXPECT_TRUE(objects.front().contains("token"));
+  EXPECT_EQ(objects.back()["prompt_tokens"], 2);  // <|end|> stands in front
+  EXPECT_LE(objects.back()["tokens"], 4);
+  EXPECT_TRUE(objects.back().contains("tokens_per_second"));
+}
+
+TEST_F(CliGenerate, RefusesWhatDoesNotFit) {
+  save_ids();
+  expect_usage(generate({}), "--prompt");
+  expect_usage(generate({"--prompt", "x", "--tokens", "1"}), "--prompt");
+  expect_usage(generate({"--prompt", "x"}), "no tokenizer");
+  expect_usage(generate({"--tokens", "31"}), "31");
+  expect_usage(generate({"--tokens", "a"}), "--tokens");
+  expect_usage(generate({"--tokens", "1", "--temperature", "-1"}), "temperature");
+  expect_usage(generate({"--tokens", "1", "--top-p", "0"}), "top_p");
+  expect_usage(generate({"--tokens", "1", "--stop", "x"}), "tokenizer");
+  expect_usage(generate({"--tokens", "1", "--cache", "f8"}), "--cache");
+  const Outcome none = qkv({"generate", path("none").string(), "--tokens", "1"});
+  EXPECT_EQ(none.status, Status::system);
+  EXPECT_THAT(none.err, HasSubstr("config.json"));
+}
+
+TEST_F(CliGenerate, ExplainShowsALayerOfTheModel) {
+  save_text();
+  const auto explain = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"explain", directory_.string()});
+    return qkv(arguments);
+  };
+  const Outcome text = explain({"--prompt", "hello world", "--layer", "1", "--head", "2"});
+  ASSERT_EQ(text.status, Status::ok) << text.err;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("<|end|>"), HasSubstr("hello"), HasSubstr("·wor"),
+                              HasSubstr("No key came from the cache")));
+  const Outcome cached = explain({"--prompt", "hello world", "--cached", "3", "--lang", "ko"});
+  ASSERT_EQ(cached.status, Status::ok) << cached.err;
+  EXPECT_THAT(cached.out, AllOf(HasSubstr("‹hello›"), HasSubstr("캐시에서")));
+  const Outcome json = explain({"--tokens", "1,2,3", "--format", "json"});
+  ASSERT_EQ(json.status, Status::ok) << json.err;
+  EXPECT_EQ(nlohmann::json::parse(json.out)["block"], "decoder");
+  expect_usage(explain({}), "--prompt");
+  expect_usage(explain({"--prompt", "x", "--layer", "9"}), "layer");
+  expect_usage(explain({"--prompt", "x", "--input", "x.npy"}), "--prompt");
+  expect_usage(qkv({"explain", "pixels", "--layer", "1"}), "folder");
+  expect_usage(qkv({"explain", "pixel"}), "did you mean 'pixels'");
+}
+
+}  // namespace
+}  // namespace qkv::cli
