@@ -13,6 +13,7 @@ from ._blocks import C2PSA, DetectorAttention, GPTAttention, PSABlock, Transform
 from ._core import __version__
 from ._explain import Explanation, Step, explain
 from ._kv_cache import KVCache
+from ._gpt import GPT, Token, Tokenizer
 from ._onnx import OnnxAttentionOutputs, onnx_attention
 from ._plan import Plan, info, plan
 from ._threads import num_threads, set_num_threads
@@ -21,12 +22,15 @@ __all__ = [
     "C2PSA",
     "DetectorAttention",
     "Explanation",
+    "GPT",
     "GPTAttention",
     "KVCache",
     "OnnxAttentionOutputs",
     "PSABlock",
     "Plan",
     "Step",
+    "Token",
+    "Tokenizer",
     "TransformerAttention",
     "ViTAttention",
     "__version__",

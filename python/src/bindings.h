@@ -11,6 +11,7 @@ void bind_onnx(nanobind::module_& module);
 void bind_plan(nanobind::module_& module);
 void bind_blocks(nanobind::module_& module);
 void bind_kv_cache(nanobind::module_& module);
+void bind_gpt(nanobind::module_& module);
 void bind_explain(nanobind::module_& module);
 void bind_probes(nanobind::module_& module);
 

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import os
+from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Union
+
+import numpy as np
+
+from . import _core
+from ._explain import Explanation, _checked
+
+Text = Union[str, bytes]
+
+
+class Token(NamedTuple):
+    """A generated token. `text` has whole characters only: it may be empty, or end an earlier token's.
+
+    What was held back when the end token came is a last one, with an id of -1.
+    """
+
+    id: int
+    text: str
+
+
+class Tokenizer:
+    """Text to token ids and back: byte-level BPE (GPT-2, Llama 3) or byte-fallback BPE (older Llamas).
+
+    `path` is a tokenizer.json, or a folder with one or with vocab.json and merges.txt. Other
+    tokenizers are refused by name.
+    """
+
+    def __init__(self, path: Union[str, os.PathLike]) -> None:
+        self._core = _core.Tokenizer.open(os.fspath(path))
+
+    @classmethod
+    def _of(cls, core: Any) -> "Tokenizer":
+        tokenizer = cls.__new__(cls)
+        tokenizer._core = core
+        return tokenizer
+
+    def encode(self, text: Text, *, add_special: bool = True) -> List[int]:
+        """The ids of a text, special tokens in it included. Bytes that are no UTF-8 count as U+FFFD."""
+        return self._core.encode(text, bool(add_special))
+
+    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
+        return self._core.decode([int(i) for i in ids], bool(skip_special))
+
+    def bytes(self, id: int) -> bytes:
+        """The bytes of one token, which need not be whole characters."""
+        return self._core.bytes(int(id))
+
+    def __len__(self) -> int:
+        return self._core.size
+
+    def __repr__(self) -> str:
+        return f"<qkv.Tokenizer: {self._core.kind}, {len(self)} tokens>"
+
+
+class GPT:
+    """A GPT from a folder: config.json, model.safetensors (or parts with an index) and a tokenizer.
+
+    GPT-2's family (Hugging Face's, minGPT's and nanoGPT's names) and Llama's.
+
+    Parameters
+    ----------
+    folder
+        Where the files are. Without tokenizer files, tokens are ids.
+    storage : "f32", "f16" or "bf16"
+        How weights are kept; as the file has them unless given.
+    cache : "f32", "f16", "bf16" or "int8"
+        How keys and values are kept while generating.
+    threads
+        All unless given.
+
+    Examples
+    --------
+    >>> gpt = qkv.GPT("gpt2")                                           # doctest: +SKIP
+    >>> for token in gpt.generate("Once upon a time", max_tokens=20):   # doctest: +SKIP
+    ...     print(token.text, end="", flush=True)
+    """
+
+    def __init__(self, folder: Union[str, os.PathLike], *, storage: Optional[str] = None, cache: str = "f32",
+                 threads: Optional[int] = None) -> None:
+        self._core = _core.Gpt.load(os.fspath(folder), storage)
+        self._cache, self._threads = cache, threads
+        core = self._core.tokenizer
+        self.tokenizer: Optional[Tokenizer] = None if core is None else Tokenizer._of(core)
+
+    @property
+    def family(self) -> str:
+        return self._core.family
+
+    @property
+    def vocabulary(self) -> int:
+        return self._core.vocabulary
+
+    @property
+    def context(self) -> int:
+        return self._core.context
+
+    @property
+    def layers(self) -> int:
+        return self._core.layers
+
+    def encode(self, text: Text, *, add_special: bool = True) -> List[int]:
+        if self.tokenizer is None:
+            raise ValueError("[qkv.GPT] text: expected token ids, since the model has no tokenizer, found text")
+        return self.tokenizer.encode(text, add_special=add_special)
+
+    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
+        if self.tokenizer is None:
+            raise ValueError("[qkv.GPT] decode: expected a model with a tokenizer, found none")
+        return self.tokenizer.decode(ids, skip_special=skip_special)
+
+    def _tokens(self, prompt: Union[Text, Sequence[int]]) -> List[int]:
+        return self.encode(prompt) if isinstance(prompt, (str, bytes)) else [int(i) for i in prompt]
+
+    def _session(self, capacity: int) -> Any:
+        return _core.GptSession.make(self._core, capacity, self._cache, self._threads)
+
+    def logits(self, prompt: Union[Text, Sequence[int]]) -> np.ndarray:
+        """What comes after each token of the prompt: [T, vocabulary], f32."""
+        tokens = self._tokens(prompt)
+        return self._session(max(len(tokens), 1)).append_all(tokens)
+
+    def generate(self, prompt: Union[Text, Sequence[int]], *, max_tokens: int = 128, temperature: float = 1.0,
+                 top_k: int = 0, top_p: float = 1.0, seed: int = 0, stop: Union[str, Sequence[str]] = (),
+                 stop_at_end: bool = True) -> Iterator[Token]:
+        """Continues a text or ids: tokens, one by one, as they come.
+
+        temperature 0 takes the most likely token always; top_k and top_p cut the unlikely ones off;
+        the same seed gives the same text. Ends after max_tokens, at the model's end token, before a
+        text of `stop`, or when its context is full.
+        """
+        tokens = self._tokens(prompt)
+        stops = [stop] if isinstance(stop, str) else [str(s) for s in stop]
+        session = self._session(min(self.context, len(tokens) + max(max_tokens, 1)))
+        generator = _core.Generator.make(self._core, session, tokens, max_tokens, temperature, top_k, top_p,
+                                         seed, stops, stop_at_end)
+        return self._stream(generator)
+
+    @staticmethod
+    def _stream(generator: Any) -> Iterator[Token]:
+        while (token := generator.next()) is not None:
+            id, text = token
+            yield Token(id, text + (generator.rest() if generator.end != "not_yet" else ""))
+        if rest := generator.rest():
+            yield Token(-1, rest)
+
+    def explain(self, prompt: Union[Text, Sequence[int]], *, layer: int = 0, cached: int = 0,
+                language: str = "en") -> Explanation:
+        """The attention of one layer on a text, step by step; `cached` tokens come from the cache."""
+        _checked(language)
+        tokens = self._tokens(prompt)
+        return Explanation(self._core.explain(tokens, layer, cached, [self._label(i) for i in tokens]), language)
+
+    def _label(self, id: int) -> str:
+        if self.tokenizer is None:
+            return str(id)
+        text = self.tokenizer.bytes(id).decode("utf-8", "backslashreplace")
+        spaces = len(text) - len(text.lstrip(" "))
+        return "·" * spaces + "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[spaces:])
+
+    def __repr__(self) -> str:
+        return f"<qkv.GPT: {self._core.description}>"
