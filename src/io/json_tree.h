@@ -48,7 +48,6 @@ class JsonPlace {
   // Says which kind it is, or shows a short value.
   [[noreturn]] void refuse(std::string_view expected) const;
 
-  const JsonValue& value() const noexcept { return *value_; }
   const std::string& path() const noexcept { return path_; }
   std::string_view where() const noexcept { return where_; }
 
