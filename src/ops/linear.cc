@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/cpu.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/packed.h"
 #include "kernels/linear/panel.h"
@@ -71,6 +72,31 @@ void run_panels(const PanelProblem& p, DType dtype, SimdTarget target, int threa
   linear_panels(p, kernel, split, own.of(split.threads * split.workspace));
 }
 
+std::int64_t line_multiple(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// Rows become bytes first, in memory behind that of the workers.
+void run_bytes(const PreparedLinear::Packed& packed, const LinearProblem& call, int threads) {
+  PanelBytes bytes;
+  bytes.panels = static_cast<const std::int8_t*>(packed.weight.view().data());
+  bytes.weight_scales = packed.scales.as<float>().data();
+  bytes.weight_sums = packed.sums.as<std::int32_t>().data();
+  bytes.steps = (call.in + 3) / 4;
+  bytes.stride = line_multiple(call.in);
+  bytes.vnni = packed.target == SimdTarget::avx512 && cpu_has("avx512vnni");
+  PanelProblem p = make_panel_problem(call);
+  p.channels = false;
+  p.bytes = &bytes;
+  const PanelKernel& kernel = *find_panel_kernel(DType::f32, packed.target);
+  const PanelSplit split = split_panels(p, kernel, threads);
+  const std::int64_t workers = split.threads * split.workspace;
+  const std::int64_t rows = line_multiple(call.rows * static_cast<std::int64_t>(sizeof(ByteRow)));
+  thread_local Workspace own;
+  std::byte* memory = own.of(workers + rows + call.rows * bytes.stride);
+  bytes.rows = reinterpret_cast<ByteRow*>(memory + workers);
+  bytes.x = reinterpret_cast<std::uint8_t*>(memory + workers + rows);
+  linear_panels(p, kernel, split, memory);
+}
+
 }  // namespace
 
 void run_linear(const LinearWeights& weights, const TensorView& x, const MutableTensorView& out,
@@ -92,6 +118,8 @@ void run_linear(const PreparedLinear& weights, const TensorView& x, const Mutabl
   call.weight = packed.weight;
   call.bias = packed.bias;
   if (packed.backend == LinearBackend::reference) return run_reference(call, dtype, threads);
+  if (packed.bytes) return run_bytes(packed, call, threads);
+  if (packed.onednn && dtype == DType::f32 && packed.onednn->run(call, threads)) return;
   PanelProblem p = make_panel_problem(call);
   p.panels = reinterpret_cast<const std::byte*>(packed.weight.view().data());
   p.storage = packed.storage;
@@ -104,6 +132,9 @@ void check_linear_choice(const Refuse& refuse, const LinearChoice& choice) {
   if (choice.target != SimdTarget::automatic &&
       std::find(known.begin(), known.end(), choice.target) == known.end()) {
     refuse.value("target", "a target that this CPU has", name_of(choice.target));
+  }
+  if (choice.backend == LinearBackend::onednn && !OneDnnLinear::available()) {
+    refuse.value("backend", "one that this build has", name_of(choice.backend));
   }
 }
 

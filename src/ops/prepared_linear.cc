@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "base/cpu.h"
+#include "kernels/linear/bytes.h"
 #include "kernels/linear/packed.h"
 #include "kernels/linear/panel.h"
 #include "kernels/rows.h"
@@ -16,8 +18,8 @@ namespace {
 
 constexpr Refuse kRefuse("PreparedLinear");
 
-constexpr std::array kBackends = {"automatic", "reference", "simd"};
-constexpr std::array kStorages = {"as given", "f32", "f64", "f16", "bf16"};
+constexpr std::array kBackends = {"automatic", "reference", "simd", "onednn"};
+constexpr std::array kStorages = {"as given", "f32", "f64", "f16", "bf16", "i8"};
 
 // f32 holds every number of f16 and bf16, and f64 those of all.
 DType widest_dtype(std::span<const LinearWeights> weights) {
@@ -36,6 +38,7 @@ DType storage_dtype(std::span<const LinearWeights> weights, WeightStorage storag
     case WeightStorage::f64: return DType::f64;
     case WeightStorage::f16: return DType::f16;
     case WeightStorage::bf16: return DType::bf16;
+    case WeightStorage::i8: return DType::f32;  // until they are made bytes
     case WeightStorage::as_given: break;
   }
   return widest_dtype(weights);
@@ -83,6 +86,41 @@ void pack_panels(PreparedLinear::Packed& packed) {
   packed.weight = std::move(panels);
 }
 
+// The weights as panels of bytes.
+void pack_bytes(PreparedLinear::Packed& packed) {
+  packed.width = find_panel_kernel(DType::f32, packed.target)->width();
+  const std::int64_t count = (packed.out + packed.width - 1) / packed.width;
+  const std::int64_t bytes = (packed.in + 3) / 4 * 4 * packed.width;
+  Tensor panels(DType::u8, {count, bytes});
+  packed.scales = Tensor(DType::f32, {count * packed.width});
+  packed.sums = Tensor(DType::i32, {count * packed.width});
+  auto* to = static_cast<std::int8_t*>(panels.view().data());
+  parallel_for(count, 0, [&](std::int64_t n, int) {
+    const std::int64_t begin = n * packed.width;
+    quantize_panel(packed.weight, begin, packed.width, to + n * bytes,
+                   packed.scales.as<float>().data() + begin,
+                   packed.sums.as<std::int32_t>().data() + begin);
+  });
+  packed.weight = std::move(panels);
+  packed.bytes = true;
+}
+
+std::string describe_bytes(SimdTarget target) {
+  const bool vnni = target == SimdTarget::avx512 && cpu_has("avx512vnni");
+  return fmt::format("kernel     simd, {}, sums of 8-bit integers{}\n", name_of(target),
+                     vnni ? " by VNNI" : "");
+}
+
+void check_bytes(const PreparedLinear::Packed& packed, const PrepareOptions& options) {
+  if (packed.in > kMaxBytesIn) {
+    kRefuse.value("storage", fmt::format("i8 for at most {} inputs", kMaxBytesIn),
+                  fmt::format("{}", packed.in));
+  }
+  if (options.backend != LinearBackend::automatic && options.backend != LinearBackend::simd) {
+    kRefuse.value("backend", "simd for weights of i8", name_of(options.backend));
+  }
+}
+
 }  // namespace
 
 std::string_view name_of(LinearBackend backend) noexcept {
@@ -100,10 +138,16 @@ PreparedLinear::PreparedLinear(std::span<const LinearWeights> weights,
   check_linear_choice(kRefuse, {options.backend, options.target});
   auto packed = std::make_shared<Packed>();
   stack(weights, options.storage, *packed);
+  if (options.storage == WeightStorage::i8) check_bytes(*packed, options);
   packed->target = options.target == SimdTarget::automatic ? preferred_target() : options.target;
   if (options.backend == LinearBackend::reference) {
     packed->backend = LinearBackend::reference;
+  } else if (options.storage == WeightStorage::i8) {
+    pack_bytes(*packed);
   } else {
+    if (options.backend == LinearBackend::onednn && packed->storage == DType::f32) {
+      packed->onednn = OneDnnLinear::prepare(packed->weight, packed->bias);
+    }
     pack_panels(*packed);
   }
   packed_ = std::move(packed);
@@ -116,7 +160,7 @@ std::size_t PreparedLinear::bytes() const noexcept {
   const auto size = [](const Tensor& t) {
     return static_cast<std::size_t>(t.size()) * size_of(t.dtype());
   };
-  return size(packed_->weight) + size(packed_->bias);
+  return size(packed_->weight) + size(packed_->bias) + size(packed_->scales) + size(packed_->sums);
 }
 
 void PreparedLinear::forward(const TensorView& x, const MutableTensorView& out,
@@ -133,11 +177,16 @@ void PreparedLinear::forward(const TensorView& x, const MutableTensorView& out,
 
 std::string PreparedLinear::describe(std::int64_t rows, const LinearOptions& options) const {
   if (!packed_) kRefuse.value("weights", "prepared ones", "none");
-  const std::string head = fmt::format("linear     {} rows, {} -> {}, weights {}\n", rows,
-                                       packed_->in, packed_->out, name_of(packed_->storage));
+  const std::string head =
+      fmt::format("linear     {} rows, {} -> {}, weights {}\n", rows, packed_->in, packed_->out,
+                  packed_->bytes ? "i8" : name_of(packed_->storage));
   if (packed_->backend == LinearBackend::reference) {
     return head + "kernel     reference: asked for; plain loops, for checking\n";
   }
+  if (packed_->onednn) {
+    return head + "kernel     oneDNN: asked for; simd for what is not dense f32\n";
+  }
+  if (packed_->bytes) return head + describe_bytes(packed_->target);
   const DType compute = options.accumulate == Accumulate::f64 || packed_->storage == DType::f64
                             ? DType::f64
                             : DType::f32;

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
+#include "kernels/linear/onednn.h"
 #include "qkv/linear.h"
 #include "qkv/tensor.h"
 
@@ -17,6 +19,12 @@ class PreparedLinear::Packed {
   Tensor weight;           // [out, in], for the reference; as panels (see panel.h) otherwise
   std::int64_t width = 0;  // of a panel
   Tensor bias;             // [out], or none
+
+  // 8-bit weights (see bytes.h): `weight` is panels of bytes then.
+  bool bytes = false;
+  Tensor scales, sums;  // of the outputs of all panels
+
+  std::shared_ptr<const OneDnnLinear> onednn;  // besides the panels, if it was asked for
 };
 
 }  // namespace qkv

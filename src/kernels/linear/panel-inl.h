@@ -15,6 +15,7 @@
 
 #include "kernels/activation/activation-inl.h"
 #include "kernels/activation/activation.h"
+#include "kernels/linear/bytes-inl.h"
 #include "kernels/linear/panel.h"
 #include "kernels/linear/panel_tile-inl.h"
 #include "kernels/linear/panel_workspace.h"
@@ -69,6 +70,9 @@ class PanelRun {
       : p_(p), c_(p.call), unit_(unit), w_(p, W, unit.row_count, workspace) {}
 
   void run() {
+    if constexpr (std::is_same_v<Real, float>) {
+      if (p_.bytes != nullptr) return run_bytes();
+    }
     if (p_.channels) {
       find_pixels();
     } else {
@@ -147,6 +151,21 @@ class PanelRun {
       const ForeignMatrix from{p_.panels + at * static_cast<std::int64_t>(size_of(p_.storage)),
                                p_.storage, width, 1};
       read_matrix(from, depth, part, w_.panel + c, W, w_.stage);
+    }
+  }
+
+  void run_bytes() {
+    const PanelBytes& b = *p_.bytes;
+    for (std::int64_t o = unit_.output_begin; o < unit_.output_end; o += W) {
+      outputs_ = std::min(W, c_.out - o);
+      const std::uint8_t* x = b.x + unit_.row_begin * b.stride;
+      byte_rows(b.vnni, x, b.stride, b.panels + o * b.steps * 4, b.steps, unit_.row_count,
+                reinterpret_cast<std::int32_t*>(w_.sums));
+      for (std::int64_t r = 0; r < unit_.row_count; ++r) {
+        const ByteRow& row = b.rows[unit_.row_begin + r];
+        scale_sums(row.zero, row.scale, b.weight_sums + o, b.weight_scales + o, w_.sums + r * W);
+      }
+      finish(o);
     }
   }
 
@@ -268,6 +287,25 @@ class PanelRun {
 template <typename Real>
 void panel_run(const PanelProblem& problem, const PanelUnit& unit, void* workspace) noexcept {
   PanelRun<Real>(problem, unit, workspace).run();
+}
+
+inline void quantize_rows(const PanelProblem& p, std::int64_t begin, std::int64_t end,
+                          void* workspace) noexcept {
+  const PanelWorkspace<float> w(p, kPanelVectors * panel_lanes<float>(), 1, workspace);
+  const TensorView& x = p.call.x;
+  const PanelBytes& b = *p.bytes;
+  for (std::int64_t r = begin; r < end; ++r) {
+    const std::int64_t offset = p.runs == 1 ? r * p.x_step : row_offset(x, r);
+    const ForeignMatrix row{panel_element(x, offset), x.dtype(), 0, x.stride(-1)};
+    read_matrix(row, 1, p.call.in, w.x, p.call.in, w.stage);
+    b.rows[r] = quantize_row(w.x, p.call.in, b.x + r * b.stride);
+  }
+}
+
+template <typename Real>
+constexpr decltype(PanelKernel::quantize) panel_quantize() {
+  if constexpr (std::is_same_v<Real, float>) return &quantize_rows;
+  return nullptr;
 }
 
 template <typename Real>

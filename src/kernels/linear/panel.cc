@@ -69,7 +69,7 @@ PanelSplit split_panels(const PanelProblem& p, const PanelKernel& kernel, int th
   PanelSplit split;
   const std::int64_t width = kernel.width(), panels = parts(p.call.out, width);
   if (p.call.rows == 0 || p.call.out == 0) return split;
-  const bool packing = p.panels == nullptr;
+  const bool packing = p.panels == nullptr && p.bytes == nullptr;
   std::int64_t runs = p.runs;
   if (p.channels) {
     // Vectors of pixels, evenly.
@@ -91,8 +91,9 @@ PanelSplit split_panels(const PanelProblem& p, const PanelKernel& kernel, int th
   // is, small units balance best.
   const std::int64_t least = panels * split.row_units * runs;
   const std::int64_t wanted = kUnitsPerThread * worker_count(least, threads);
-  const bool copied = is_f64(kernel) ? !PanelWorkspace<double>::rows_in_place(p)
-                                     : !PanelWorkspace<float>::rows_in_place(p);
+  const bool copied = p.bytes != nullptr ? false
+                      : is_f64(kernel)   ? !PanelWorkspace<double>::rows_in_place(p)
+                                         : !PanelWorkspace<float>::rows_in_place(p);
   const std::int64_t group =
       copied ? std::clamp<std::int64_t>(least / wanted, 1, panels) : std::int64_t{1};
   split.output_units = parts(panels, group);
@@ -106,6 +107,15 @@ PanelSplit split_panels(const PanelProblem& p, const PanelKernel& kernel, int th
 
 void linear_panels(const PanelProblem& p, const PanelKernel& kernel, const PanelSplit& split,
                    std::byte* workspace) {
+  if (p.bytes != nullptr) {
+    // Evenly, in pieces that are worth a thread's time.
+    const std::int64_t piece = std::max<std::int64_t>(1, (1 << 14) / (p.call.in + 1));
+    parallel_for(parts(p.call.rows, piece), split.threads, [&](std::int64_t item, int worker) {
+      const std::int64_t begin = item * piece;
+      kernel.quantize(p, begin, std::min(begin + piece, p.call.rows),
+                      workspace + worker * split.workspace);
+    });
+  }
   const std::int64_t run_rows = p.channels ? p.run_rows : p.call.rows;
   parallel_for(split.units, split.threads, [&](std::int64_t item, int worker) {
     PanelUnit unit;

@@ -18,10 +18,23 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/linear/bytes.h"
 #include "kernels/linear/linear.h"
 #include "qkv/cpu.h"
 
 namespace qkv {
+
+// Weights and rows of x in bytes (see bytes.h), in the place of panels of floats.
+struct PanelBytes {
+  const std::int8_t* panels = nullptr;
+  const float* weight_scales = nullptr;       // [outputs of all panels]
+  const std::int32_t* weight_sums = nullptr;  // the same
+  std::uint8_t* x = nullptr;                  // [rows][stride], as PanelKernel::quantize made it
+  ByteRow* rows = nullptr;                    // [rows]
+  std::int64_t steps = 0;                     // of four inputs each
+  std::int64_t stride = 0;                    // of x: whole vectors
+  bool vnni = false;                          // the CPU has what AVX-512 alone does not promise
+};
 
 struct PanelProblem {
   LinearProblem call;                 // its weight is used if there are no panels
@@ -33,6 +46,8 @@ struct PanelProblem {
   std::int64_t runs = 1, run_rows = 0;
   std::int64_t x_step = 0, y_step = 0, residual_step = 0;
   bool channels = false;
+
+  const PanelBytes* bytes = nullptr;  // or none. Not with `channels`
 };
 
 // A piece of work: rows of one run, all or some outputs. In `rows` mode all rows are one run if
@@ -50,6 +65,9 @@ struct PanelKernel {
   // matrix' own dtype, zeros past its last output.
   void (*pack)(const TensorView& weight, std::int64_t begin, void* panel) noexcept;
   void (*run)(const PanelProblem& problem, const PanelUnit& unit, void* workspace) noexcept;
+  // Rows [begin, end) of x into problem.bytes->x and rows; null for f64.
+  void (*quantize)(const PanelProblem& problem, std::int64_t begin, std::int64_t end,
+                   void* workspace) noexcept;
   std::int64_t width() const noexcept { return std::int64_t{lanes} * tile_vectors; }
 };
 

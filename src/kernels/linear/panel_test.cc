@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
+#include "kernels/linear/onednn.h"
 #include "qkv/linear.h"
 #include "tests/block_trace.h"
 #include "tests/effort.h"
@@ -259,6 +261,148 @@ TEST_P(PanelTargets, ActivationsOfHardNumbers) {
         const double unit = dtype == DType::f64 ? 0x1p-53 : 0x1p-24;
         EXPECT_NEAR(f, e, 4 * unit * std::abs(v)) << name_of(activation) << " of " << v;
       }
+    }
+  }
+}
+
+// What the bytes stand for, computed in f64 from their own definition.
+Tensor byte_result(const Tensor& x, const Tensor& w, const Tensor& b) {
+  const std::int64_t rows = x.dim(0), in = x.dim(1), out = w.dim(0);
+  Tensor y(DType::f32, {rows, out});
+  for (std::int64_t r = 0; r < rows; ++r) {
+    float low = 0, high = 0;
+    for (std::int64_t i = 0; i < in; ++i) {
+      low = std::min(low, x.as<float>()[static_cast<std::size_t>(r * in + i)]);
+      high = std::max(high, x.as<float>()[static_cast<std::size_t>(r * in + i)]);
+    }
+    const float factor = 255.0f / (high - low), scale = (high - low) / 255.0f;
+    const long zero = std::lrint(-low * factor);
+    for (std::int64_t o = 0; o < out; ++o) {
+      float largest = 0;
+      for (std::int64_t i = 0; i < in; ++i)
+        largest = std::max(largest, std::abs(w.as<float>()[static_cast<std::size_t>(o * in + i)]));
+      const float weight_scale = largest / 127;
+      long sum = 0;
+      for (std::int64_t i = 0; i < in; ++i) {
+        const float xi = x.as<float>()[static_cast<std::size_t>(r * in + i)];
+        const float wi = w.as<float>()[static_cast<std::size_t>(o * in + i)];
+        const long byte = std::clamp(std::lrint(xi * factor) + zero, 0L, 255L);
+        sum += (byte - zero) * std::lrint(wi / weight_scale);
+      }
+      const float value = static_cast<float>(sum) * (scale * weight_scale);
+      y.view().set({r, o}, value + b.as<float>()[static_cast<std::size_t>(o)]);
+    }
+  }
+  return y;
+}
+
+// Integer sums are exact, and what follows is the same operations in the same order: bit for bit
+// the definition, on every target.
+TEST_P(PanelTargets, BytesAreTheirDefinition) {
+  for (const Case& c : {Case{1, 1, 1},
+                        {1, 768, 200},
+                        {2, 3, 5},
+                        {3, 4, 16},
+                        {5, 5, 63},
+                        {6, 63, 64},
+                        {7, 64, 65},
+                        {20, 113, 113},
+                        {97, 203, 70}}) {
+    const Tensor x = random_tensor({c.rows, c.in}, 1, 1, DType::f32);
+    const Tensor w = random_tensor({c.out, c.in}, 2, 1, DType::f32);
+    const Tensor b = random_tensor({c.out}, 3, 1, DType::f32);
+    const PreparedLinear prepared({w, b}, {.storage = WeightStorage::i8, .target = GetParam()});
+    Padded xs(DType::f32, c.rows, c.in), y(DType::f32, c.rows, c.out);
+    copy(x, xs.view);
+    prepared.forward(xs.view, y.view);
+    EXPECT_TRUE(y.intact());
+    EXPECT_TRUE(same_bits(Tensor::copy_of(y.view), byte_result(x, w, b)))
+        << c.rows << " " << c.in << " " << c.out;
+    Tensor first(DType::f32, {c.out, c.rows});
+    prepared.forward(x, first.view().transpose(0, 1), {.threads = 3});
+    EXPECT_EQ(max_difference(first.view().transpose(0, 1), y.view), 0);
+  }
+}
+
+// Weights off by 1/254 of the largest of their output, x by 1/510 of its row's range.
+TEST_P(PanelTargets, BytesErrAsStated) {
+  const Case c{33, 768, 130};
+  const Tensor x = random_tensor({c.rows, c.in}, 1, 1, DType::f32);
+  const Tensor w = random_tensor({c.out, c.in}, 2, 1, DType::f32);
+  Tensor exact(DType::f64, {c.rows, c.out}), y(DType::f64, {c.rows, c.out});
+  linear_forward({w, {}}, x, exact, {.accumulate = Accumulate::f64});
+  PreparedLinear({w, {}}, {.storage = WeightStorage::i8, .target = GetParam()}).forward(x, y);
+  double error = 0, size = 0;
+  for (std::size_t i = 0; i < y.as<double>().size(); ++i) {
+    error += std::pow(y.as<double>()[i] - exact.as<double>()[i], 2);
+    size += std::pow(exact.as<double>()[i], 2);
+  }
+  EXPECT_LT(std::sqrt(error / size), 0.015);
+  EXPECT_GT(std::sqrt(error / size), 0.002);  // it is bytes that were multiplied
+}
+
+TEST_P(PanelTargets, BytesOfHardRows) {
+  const float inf = std::numeric_limits<float>::infinity();
+  Tensor x = random_tensor({6, 20}, 1, 1, DType::f32);
+  const auto row = [&](std::int64_t r) {
+    return x.as<float>().subspan(static_cast<std::size_t>(r * 20), 20);
+  };
+  row(0)[7] = std::nanf("");
+  row(1)[3] = inf;
+  std::fill(row(2).begin(), row(2).end(), 0.0f);
+  std::fill(row(3).begin(), row(3).end(), 1e-40f);
+  row(4)[0] = 3e38f;
+  row(4)[1] = -3e38f;
+  const Tensor w = random_tensor({9, 20}, 2, 1, DType::f32),
+               b = random_tensor({9}, 3, 1, DType::f32);
+  Tensor y(DType::f32, {6, 9});
+  PreparedLinear({w, b}, {.storage = WeightStorage::i8, .target = GetParam()}).forward(x, y);
+  for (std::int64_t o = 0; o < 9; ++o) {
+    EXPECT_TRUE(std::isnan(y.view().at({0, o})));
+    EXPECT_TRUE(std::isnan(y.view().at({1, o})));
+    EXPECT_EQ(y.view().at({2, o}), b.view().at({o}));
+    EXPECT_EQ(y.view().at({3, o}), b.view().at({o}));
+    EXPECT_TRUE(std::isnan(y.view().at({4, o})));
+    EXPECT_TRUE(std::isfinite(y.view().at({5, o})));
+  }
+}
+
+TEST(PanelBytes, Refuses) {
+  const Tensor w(DType::f32, {1, 65537}), y(DType::f32, {1});
+  expect_refused(y, "PreparedLinear", "storage", [&] {
+    PreparedLinear({w, {}}, {.storage = WeightStorage::i8});
+  });
+  expect_refused(y, "PreparedLinear", "backend", [&] {
+    PreparedLinear({w.view().slice(1, 0, 9), {}},
+                   {.storage = WeightStorage::i8, .backend = LinearBackend::reference});
+  });
+}
+
+// oneDNN against the reference in f64: within the bound of any order of summation.
+TEST(OneDnn, IsTheReference) {
+  if (!OneDnnLinear::available()) {
+    const Tensor w(DType::f32, {3, 4}), y(DType::f32, {1});
+    expect_refused(y, "PreparedLinear", "backend", [&] {
+      PreparedLinear({w, {}}, {.backend = LinearBackend::onednn});
+    });
+    GTEST_SKIP() << "built without oneDNN";
+  }
+  int n = 0;
+  for (const Case& c : {Case{1, 64, 48}, {7, 33, 17}, {64, 128, 100}, {197, 100, 65}}) {
+    for (const Activation activation : {Activation::none, Activation::relu, Activation::silu,
+                                        Activation::gelu, Activation::gelu_tanh}) {
+      ++n;
+      const Problem p(c, DType::f32, activation, n % 2 == 1, n % 3 == 0);
+      const PreparedLinear prepared({p.w, p.b}, {.backend = LinearBackend::onednn});
+      EXPECT_NE(prepared.describe(c.rows).find("oneDNN"), std::string::npos);
+      Tensor y(DType::f32, {c.rows, c.out});
+      prepared.forward(p.x, y, {.activation = activation, .residual = p.residual});
+      p.expect_close(y, DType::f32, "oneDNN");
+      // What it does not take, our own kernel computes.
+      Tensor first(DType::f32, {c.out, c.rows});
+      prepared.forward(p.x, first.view().transpose(0, 1),
+                       {.activation = activation, .residual = p.residual});
+      p.expect_close(first.view().transpose(0, 1), DType::f32, "beside oneDNN");
     }
   }
 }

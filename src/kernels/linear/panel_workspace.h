@@ -35,14 +35,16 @@ struct PanelWorkspace {
     };
     const std::int64_t depth = panel_depth(p.call.in);
     x_in_place = rows_in_place(p);
-    const std::int64_t copied = p.channels ? width : x_in_place ? 0 : unit_rows;
-    const bool stored = p.panels != nullptr && p.storage == dtype_of<Real>;
+    const bool bytes_only = p.bytes != nullptr;
+    const std::int64_t copied = p.channels ? width : x_in_place || bytes_only ? 0 : unit_rows;
+    const bool stored = bytes_only || (p.panels != nullptr && p.storage == dtype_of<Real>);
     take(sums, (p.channels ? width : unit_rows) * width);
     take(bias, width);
     take(residual, width);
     take(panel, stored ? 0 : depth * width);
-    take(x, copied * p.call.in);
-    take(stage, std::max(stored ? 0 : depth * width, copied * p.call.in));
+    // Bytes are made of a row at a time, which is padded to whole vectors.
+    take(x, bytes_only ? p.call.in + width : copied * p.call.in);
+    take(stage, bytes_only ? p.call.in : std::max(stored ? 0 : depth * width, copied * p.call.in));
     bytes = used;
   }
 
