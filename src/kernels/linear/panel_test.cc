@@ -408,7 +408,7 @@ TEST(OneDnn, IsTheReference) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PanelTargets, ::testing::ValuesIn(simd_targets()),
-                         [](const auto& info) { return std::string(name_of(info.param)); });
+                         [](const auto& target) { return std::string(name_of(target.param)); });
 
 }  // namespace
 }  // namespace qkv::testing
