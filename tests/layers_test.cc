@@ -194,7 +194,7 @@ TEST(DecoderLayer, IsItsFormula) {
         expected.push_back(layer.norm(2, sum(z, layer.ffn(z, Activation::relu))));
       }
     }
-    DecoderLayerWeights w;
+    TransformerDecoderLayerWeights w;
     w.self_attention = layer.self_weights();
     w.cross_attention = layer.cross_weights();
     w.norm1 = layer.norm_weights(0);

@@ -57,7 +57,7 @@ class QKV_API PreparedEncoderLayer {
 //                        out = norm3(z + ffn(z))
 //   norm_first = true    y = x + self(norm1(x))    z = y + cross(norm2(y), memory)
 //                        out = z + ffn(norm3(z))
-struct DecoderLayerWeights {
+struct TransformerDecoderLayerWeights {
   TransformerWeights self_attention{}, cross_attention{};
   NormWeights norm1{}, norm2{}, norm3{};
   LinearWeights linear1{}, linear2{};
@@ -76,7 +76,7 @@ struct DecoderOptions {
 // x [B, T, width]   memory [B, Tk, memory's width]   out of x's shape
 class QKV_API PreparedDecoderLayer {
  public:
-  explicit PreparedDecoderLayer(const DecoderLayerWeights& weights,
+  explicit PreparedDecoderLayer(const TransformerDecoderLayerWeights& weights,
                                 const PrepareOptions& options = {});
 
   // Keys and values of a memory, for many calls (PreparedCrossAttention::read).

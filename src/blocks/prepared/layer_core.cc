@@ -204,7 +204,8 @@ void PreparedEncoderLayer::Core::describe(BlockPlan& plan, const std::string& pr
 
 // ---- decoder layer
 
-PreparedDecoderLayer::Core::Core(const DecoderLayerWeights& weights, const PrepareOptions& options)
+PreparedDecoderLayer::Core::Core(const TransformerDecoderLayerWeights& weights,
+                                 const PrepareOptions& options)
     : self_(weights.self_attention, options),
       cross_(weights.cross_attention, options),
       norm1_(own_norm(kDecoder, "norm1.", weights.norm1, self_.width())),

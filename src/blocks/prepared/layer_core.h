@@ -56,7 +56,7 @@ class PreparedEncoderLayer::Core {
 
 class PreparedDecoderLayer::Core {
  public:
-  Core(const DecoderLayerWeights& weights, const PrepareOptions& options);
+  Core(const TransformerDecoderLayerWeights& weights, const PrepareOptions& options);
 
   std::int64_t width() const noexcept { return self_.width(); }
   const PreparedAttention::Core& self() const noexcept { return self_; }

@@ -54,7 +54,7 @@ BlockPlan PreparedEncoderLayer::plan(const Dims& x, const BlockOptions& options)
   return plan;
 }
 
-PreparedDecoderLayer::PreparedDecoderLayer(const DecoderLayerWeights& weights,
+PreparedDecoderLayer::PreparedDecoderLayer(const TransformerDecoderLayerWeights& weights,
                                            const PrepareOptions& options)
     : core_(std::make_shared<const Core>(weights, options)) {}
 
