@@ -79,7 +79,9 @@ class Eager:
         return self.run(prompt)
 
     def rewind(self, length):
-        self.cache.crop(length)
+        extra = self.cache.get_seq_length() - length
+        if extra > 0:
+            self.cache.crop(-extra)
 
     def step(self, token):
         return self.run([token])

@@ -265,6 +265,20 @@ INSTANTIATE_TEST_SUITE_P(Families, SmallGpt, ::testing::Range(0, 4), family_name
 
 using GptFiles = GptFolderTest;
 
+// Embeddings are read where the file was mapped: a session keeps that, whatever becomes of the
+// model.
+TEST_F(GptFiles, ASessionOutlivesItsModel) {
+  const TestGpt gpt = small_gpt2(true);
+  gpt.save(directory_);
+  auto model = std::make_unique<GptModel>(GptModel::load(directory_));
+  DecoderSession session(model->decoder(), {.threads = 1});
+  model.reset();
+  Tensor logits(DType::f32, {12, 31});
+  session.append_all(kTokens, logits);
+  const std::vector<int> tokens(kTokens.begin(), kTokens.end());
+  EXPECT_LE(worst_logit(logits, gpt.oracle.logits(tokens), 0), kBound);
+}
+
 TEST_F(GptFiles, SixteenBitsAndShards) {
   TestGpt gpt = small_llama();
   gpt.save(directory_);

@@ -103,12 +103,14 @@ struct DecoderWeights {
   LinearWeights head{};                    // [vocabulary, d]
   std::int64_t context = 0;                // positions that it knows
   std::vector<double> rope_frequencies{};  // of R/2 pairs; empty without rope
+  std::shared_ptr<const void> owner{};     // of the elements of tokens and positions, or none
 };
 
 class QKV_API Decoder {
  public:
-  // Checks and prepares. Views of `tokens` and `positions` have to outlive it; the others not.
-  // `progress` is told how many of the layers are done.
+  // Checks and prepares. The elements of `tokens` and `positions` are read where they lie: what
+  // owns them has to be weights.owner, which is kept, or to outlive every copy. The others are
+  // copied. `progress` is told how many of the layers are done.
   explicit Decoder(const DecoderWeights& weights, const PrepareOptions& options = {},
                    const std::function<void(std::int64_t)>& progress = {});
 

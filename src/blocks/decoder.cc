@@ -14,6 +14,7 @@ namespace qkv {
 struct Decoder::Parts {
   DecoderShape shape;
   TensorView tokens, positions;
+  std::shared_ptr<const void> owner;  // of these two
   std::vector<DecoderLayer> layers;
   Tensor norm_weight, norm_bias;
   NormWeights norm;
@@ -62,6 +63,7 @@ Decoder::Decoder(const DecoderWeights& w, const PrepareOptions& options,
   p->shape = w.shape;
   p->tokens = w.tokens;
   p->positions = w.positions;
+  p->owner = w.owner;
   p->context = w.context;
   p->frequencies = w.rope_frequencies;
   for (std::size_t n = 0; n < w.layers.size(); ++n) {

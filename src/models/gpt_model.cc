@@ -18,7 +18,6 @@ namespace qkv {
 
 struct GptModel::Parts {
   std::string family;
-  std::vector<std::shared_ptr<const void>> owners;  // of the weights' elements
   DecoderWeights weights;
   std::optional<Decoder> decoder;
   std::optional<Tokenizer> tokenizer;
@@ -261,7 +260,8 @@ GptModel GptModel::load(const fs::path& folder, const GptLoadOptions& options) {
   const TensorView head = reader.read_head(config.head, weights.tokens.shape());
   weights.head.weight = head.has_value() ? head : weights.tokens;
   reader.refuse_others();
-  parts->owners = std::move(reader.owners());
+  weights.owner =
+      std::make_shared<std::vector<std::shared_ptr<const void>>>(std::move(reader.owners()));
 
   PrepareOptions prepare;
   prepare.storage = options.storage;
