@@ -45,8 +45,8 @@ class Qkv:
     def __init__(self, folder, context, threads):
         import qkv
 
-        gpt = qkv.GPT(folder, threads=threads)
-        self.session = gpt._session(SMALL["n_positions"])
+        self.gpt = qkv.GPT(folder, threads=threads)
+        self.session = self.gpt._session(SMALL["n_positions"])
 
     def start(self, prompt):
         self.session.truncate(0)
