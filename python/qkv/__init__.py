@@ -14,6 +14,7 @@ from ._core import __version__
 from ._explain import Explanation, Step, explain
 from ._kv_cache import KVCache
 from ._gpt import GPT, Token, Tokenizer
+from ._layers import EncoderLayer, ViT
 from ._onnx import OnnxAttentionOutputs, onnx_attention
 from ._plan import Plan, info, plan
 from ._threads import num_threads, set_num_threads
@@ -21,6 +22,7 @@ from ._threads import num_threads, set_num_threads
 __all__ = [
     "C2PSA",
     "DetectorAttention",
+    "EncoderLayer",
     "Explanation",
     "GPT",
     "GPTAttention",
@@ -32,6 +34,7 @@ __all__ = [
     "Token",
     "Tokenizer",
     "TransformerAttention",
+    "ViT",
     "ViTAttention",
     "__version__",
     "attention",

@@ -54,6 +54,10 @@ class _Attention:
         weights = [array for _, array in result[1]]
         return result[0], weights[0] if len(weights) == 1 else weights
 
+    def _plan(self, x, memory, threads, options) -> str:
+        shapes = [None if a is None else [int(n) for n in getattr(a, "shape", a)] for a in (x, memory)]
+        return self._block.plan(*shapes, options, threads)
+
     def _steps(self, x, memory, threads, options) -> Dict[str, Any]:
         return dict(self._block.forward(x, memory, options, None, "all", threads)[1])
 
@@ -69,6 +73,10 @@ class _Attention:
     def steps(self, x: Any, *, threads: Optional[int] = None, **options: Any) -> Dict[str, Any]:
         """Everything that the block computes on its way, by name, in its order."""
         return self._steps(x, None, threads, options)
+
+    def plan(self, x: Any, *, threads: Optional[int] = None, **options: Any) -> str:
+        """How x, an array or a shape, will be computed: the steps, their kernels, FLOPs and memory, in words."""
+        return self._plan(x, None, threads, options)
 
 
 class TransformerAttention(_Attention):
@@ -122,6 +130,10 @@ class TransformerAttention(_Attention):
               **options: Any) -> Dict[str, Any]:
         """Everything that the block computes on its way, by name, in its order."""
         return self._steps(x, memory, threads, options)
+
+    def plan(self, x: Any, memory: Any = None, *, threads: Optional[int] = None, **options: Any) -> str:
+        """How x and memory, arrays or shapes, will be computed: the steps, their kernels, FLOPs and memory, in words."""
+        return self._plan(x, memory, threads, options)
 
 
 class ViTAttention(_Attention):

@@ -12,6 +12,7 @@ void bind_plan(nanobind::module_& module);
 void bind_blocks(nanobind::module_& module);
 void bind_kv_cache(nanobind::module_& module);
 void bind_gpt(nanobind::module_& module);
+void bind_vision(nanobind::module_& module);
 void bind_explain(nanobind::module_& module);
 void bind_probes(nanobind::module_& module);
 

@@ -1,10 +1,12 @@
 // qkv._core.Block: a block of a model with its weights. For users: python/qkv/_blocks.py.
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,7 +18,9 @@
 #include "explain/explain.h"
 #include "interrupt.h"
 #include "models/block_file.h"
+#include "models/prepared_block.h"
 #include "options.h"
+#include "qkv/layers.h"
 #include "refuse.h"
 
 namespace nb = nanobind;
@@ -77,6 +81,10 @@ class Block {
       const WeightFile file = dict ? file_of(nb::borrow<nb::dict>(weights))
                                    : WeightFile::open(nb::cast<std::string>(nb::str(weights)));
       loaded_ = load_block(kind, file, options);
+      prepared_.emplace(loaded_.weights, false);
+      if (std::holds_alternative<TransformerWeights>(loaded_.weights)) {
+        prepared_cross_.emplace(loaded_.weights, true);
+      }
     } catch (const Error& error) {
       const bool in_file = !dict && error.where() != "qkv";
       throw Error(error.kind(), in_file ? error.where() : name_, error.subject(), error.expected(),
@@ -111,6 +119,24 @@ class Block {
     }
   }
 
+  std::string plan(const std::vector<std::int64_t>& x,
+                   const std::optional<std::vector<std::int64_t>>& memory, const nb::dict& given,
+                   nb::handle threads) const {
+    try {
+      const OptionArguments arguments(option_handles(given));
+      BlockOptions options;
+      options.attention = arguments.options;
+      options.threads = read_threads(threads);
+      if (!memory) return to_string(prepared_->plan(Dims(x), std::nullopt, options));
+      if (!prepared_cross_)
+        refuse_value("memory", "None: the block attends to its own input", "one");
+      return to_string(prepared_cross_->plan(Dims(x), Dims(*memory), options));
+    } catch (const Error& error) {
+      rethrow_as(name_, error);
+    }
+  }
+
+  const BlockWeights& weights() const { return loaded_.weights; }
   std::int64_t heads() const { return block_heads(loaded_.weights); }
   const std::string& prefix() const { return loaded_.prefix; }
 
@@ -140,8 +166,13 @@ class Block {
     {
       const nb::gil_scoped_release unlocked;
       const SignalWatch watch;
-      block_forward(loaded_.weights, input.view, other.view,
-                    out.is_none() ? made.view() : lent.view, options);
+      const MutableTensorView& to = out.is_none() ? made.view() : lent.view;
+      if (options.observer) {  // the steps are those of the plain way
+        block_forward(loaded_.weights, input.view, other.view, to, options);
+      } else {
+        const bool cross = other.view.has_value() && prepared_cross_.has_value();
+        (cross ? *prepared_cross_ : *prepared_).forward(input.view, other.view, to, options);
+      }
     }
     nb::object result = out.is_none() ? made.take() : nb::borrow(out);
     if (steps.is_none()) return result;
@@ -162,6 +193,87 @@ class Block {
 
   std::string name_;
   Loaded<BlockWeights> loaded_;
+  // The same, in the order that the products read them in: what calls run on.
+  std::optional<PreparedBlock> prepared_, prepared_cross_;
+};
+
+// An encoder layer around a block's attention. `parts`: norm1.weight, norm1.bias, norm2.…,
+// linear1.weight, …, and perhaps scale1 and scale2.
+class EncoderLayer {
+ public:
+  EncoderLayer(const Block& attention, const nb::dict& parts, const std::string& activation,
+               bool norm_first, double eps) {
+    try {
+      EncoderLayerWeights w;
+      if (const auto* vit = std::get_if<VitWeights>(&attention.weights())) {
+        w.attention = *vit;
+      } else {
+        w.attention = std::get<TransformerWeights>(attention.weights());
+      }
+      std::vector<Input> held;  // until they are copied
+      const auto part = [&](const char* name) {
+        if (!parts.contains(name)) return TensorView();
+        held.push_back(keep_array(name, parts[name]));
+        return held.back().view;
+      };
+      w.norm1 = {part("norm1.weight"), part("norm1.bias"), eps};
+      w.norm2 = {part("norm2.weight"), part("norm2.bias"), eps};
+      w.linear1 = {part("linear1.weight"), part("linear1.bias")};
+      w.linear2 = {part("linear2.weight"), part("linear2.bias")};
+      w.scale1 = part("scale1");
+      w.scale2 = part("scale2");
+      w.activation = read_activation(activation);
+      w.norm_first = norm_first;
+      prepared_.emplace(w);
+    } catch (const Error& error) {
+      rethrow_as(kName, error);
+    }
+  }
+
+  nb::object forward(nb::handle x, const nb::dict& given, nb::handle out,
+                     nb::handle threads) const {
+    try {
+      const OptionArguments arguments(option_handles(given));
+      if (x.is_none()) refuse_type("x", "an array", "None");
+      const Input input = read_array("x", x);
+      if (!is_float(input.view.dtype())) {
+        refuse_type("x", "dtype f32, f64, f16 or bf16", name_of(input.view.dtype()));
+      }
+      BlockOptions options;
+      options.attention = arguments.options;
+      options.threads = read_threads(threads);
+      Output made;
+      Borrowed lent;
+      if (out.is_none()) {
+        made = Output(framework_of(x), input.view.dtype(), input.view.shape());
+      } else {
+        lent = borrow_output("out", out);
+      }
+      {
+        const nb::gil_scoped_release unlocked;
+        const SignalWatch watch;
+        prepared_->forward(input.view, out.is_none() ? made.view() : lent.view, options);
+      }
+      return out.is_none() ? made.take() : nb::borrow(out);
+    } catch (const Error& error) {
+      rethrow_as(kName, error);
+    }
+  }
+
+ private:
+  static constexpr std::string_view kName = "qkv.EncoderLayer";
+
+  static Activation read_activation(std::string_view name) {
+    std::string known;
+    for (const Activation one : {Activation::relu, Activation::gelu, Activation::gelu_tanh,
+                                 Activation::quick_gelu, Activation::silu, Activation::none}) {
+      if (name_of(one) == name) return one;
+      known += (known.empty() ? "" : ", ") + std::string(name_of(one));
+    }
+    refuse_value("activation", known, name);
+  }
+
+  std::optional<PreparedEncoderLayer> prepared_;
 };
 
 }  // namespace
@@ -177,8 +289,16 @@ void bind_blocks(nb::module_& module) {
            nb::arg("threads").none())
       .def("explain", &Block::explain, nb::arg("x").none(), nb::arg("memory").none(),
            nb::arg("options"), nb::arg("tokens"))
+      .def("plan", &Block::plan, nb::arg("x"), nb::arg("memory").none(), nb::arg("options"),
+           nb::arg("threads").none())
       .def_prop_ro("heads", &Block::heads)
       .def_prop_ro("prefix", &Block::prefix);
+  nb::class_<EncoderLayer>(module, "EncoderLayer")
+      .def(nb::init<const Block&, const nb::dict&, const std::string&, bool, double>(),
+           nb::arg("attention"), nb::arg("parts"), nb::arg("activation"), nb::arg("norm_first"),
+           nb::arg("eps"))
+      .def("forward", &EncoderLayer::forward, nb::arg("x").none(), nb::arg("options"),
+           nb::arg("out").none(), nb::arg("threads").none());
 }
 
 }  // namespace qkv::python

@@ -44,6 +44,7 @@ NB_MODULE(_core, module) {
   qkv::python::bind_blocks(module);
   qkv::python::bind_kv_cache(module);
   qkv::python::bind_gpt(module);
+  qkv::python::bind_vision(module);
   qkv::python::bind_explain(module);
   qkv::python::bind_probes(module);
 }

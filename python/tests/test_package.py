@@ -18,6 +18,7 @@ import qkv._core
     ("qkv._attention", "numpy"),
     ("qkv._blocks", "numpy"),
     ("qkv._explain", "numpy"),
+    ("qkv._layers", "numpy"),
     ("qkv._onnx", "numpy"),
     ("qkv._plan", "numpy"),
     ("qkv._threads", "numpy"),
