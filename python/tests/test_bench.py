@@ -52,7 +52,8 @@ def test_we_compute_it(row):
 
 
 def test_shapes_are_well_formed():
-    assert len({p.name for p in problem.load_shapes()}) == len(problem.load_shapes()) == 16
+    names = [p.name for p in problem.load_shapes()]
+    assert len(set(names)) == len(names) >= 16
     assert all(p.flops() > 0 for ps in problem.load_sweeps().values() for p in ps)
 
 

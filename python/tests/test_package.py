@@ -59,8 +59,8 @@ def test_info():
 
 
 def test_import_is_fast():
-    """50 ms, on a machine that may be busy: the best of a few."""
-    code = "import time, numpy; t = time.perf_counter(); import qkv; print(time.perf_counter() - t)"
+    """50 ms of the CPU, since the machine may be busy: the best of a few."""
+    code = "import time, numpy; t = time.process_time(); import qkv; print(time.process_time() - t)"
     run = lambda: float(subprocess.check_output([sys.executable, "-c", code], text=True))  # noqa: E731
     assert min(run() for _ in range(5)) < 0.05
 
