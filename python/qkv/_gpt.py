@@ -26,6 +26,13 @@ class Tokenizer:
 
     `path` is a tokenizer.json, or a folder with one or with vocab.json and merges.txt. Other
     tokenizers are refused by name.
+
+    Examples
+    --------
+    >>> import qkv
+    >>> tokenizer = qkv.Tokenizer("gpt2")  # doctest: +SKIP
+    >>> tokenizer.encode("Your journey starts")  # doctest: +SKIP
+    [7120, 7002, 4940]
     """
 
     def __init__(self, path: Union[str, os.PathLike]) -> None:
