@@ -14,7 +14,7 @@ void TimingFlags::add_to(Command& command) {
   command.flag("--profile", profile_, "where the time goes, step by step");
   command.flag("--plan", plan_, "which kernels run, and the memory that they need");
   command.option("--storage", storage_, "how weights are kept: less memory, less exact")
-      .one_of({"as-given", "f32", "bf16", "f16"})
+      .one_of({"as-given", "f32", "bf16", "f16", "int8"})
       .show_default();
 }
 
@@ -23,6 +23,7 @@ PrepareOptions TimingFlags::prepare_options() const {
   if (storage_ == "f32") options.storage = WeightStorage::f32;
   if (storage_ == "bf16") options.storage = WeightStorage::bf16;
   if (storage_ == "f16") options.storage = WeightStorage::f16;
+  if (storage_ == "int8") options.storage = WeightStorage::i8;
   return options;
 }
 

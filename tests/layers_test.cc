@@ -216,6 +216,35 @@ TEST(DecoderLayer, IsItsFormula) {
   }
 }
 
+// What the layer's output is off by with weights in 8 bits: 2.5 % of its size, root mean square.
+// Each of the four products is off by 1 to 1.5 % (see WeightStorage), and the residuals are exact.
+TEST(EncoderLayer, Int8WeightsAreOffByLittle) {
+  constexpr std::int64_t T = 50, d = 256;
+  const auto numbers = [](const Dims& shape, std::uint64_t seed, double deviation) {
+    return random_tensor(shape, seed, deviation, DType::f32);
+  };
+  const Tensor qkv = numbers({3 * d, d}, 1, 0.06), proj = numbers({d, d}, 2, 0.06);
+  const Tensor w1 = numbers({4 * d, d}, 3, 0.06), w2 = numbers({d, 4 * d}, 4, 0.03);
+  EncoderLayerWeights w;
+  w.attention = VitWeights{{qkv, {}}, {proj, {}}, {}, {}, 4};
+  w.linear1 = {w1, {}};
+  w.linear2 = {w2, {}};
+  w.activation = Activation::gelu;
+  w.norm_first = true;
+  const Tensor x = numbers({1, T, d}, 5, 1);
+  Tensor exact(DType::f32, x.shape()), rough(DType::f32, x.shape());
+  PreparedEncoderLayer(w).forward(x, exact);
+  PreparedEncoderLayer(w, {.storage = WeightStorage::i8}).forward(x, rough);
+  double error = 0, size = 0;
+  for (std::size_t i = 0; i < exact.as<float>().size(); ++i) {
+    const double e = exact.as<float>()[i], r = rough.as<float>()[i];
+    error += (r - e) * (r - e);
+    size += e * e;
+  }
+  EXPECT_LE(std::sqrt(error / size), 0.025);
+  EXPECT_GT(error, 0);
+}
+
 TEST(EncoderLayer, Refuses) {
   const Layer layer;
   EncoderLayerWeights w;

@@ -3,6 +3,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include <cmath>
 #include <deque>
 #include <random>
 #include <string>
@@ -88,6 +89,28 @@ void vit_layer(benchmark::State& state) {
   run(state, PreparedEncoderLayer(encoder(768, 12)), x, x);
 }
 BENCHMARK(vit_layer)->Name("vit_layer_B")->Arg(1)->Arg(8)->UseRealTime();
+
+// Weights kept as int8; `off` is the error's root mean square, of the output's.
+void vit_layer_int8(benchmark::State& state) {
+  const EncoderLayerWeights w = encoder(768, 12);
+  const Dims x{1, 197, 768};
+  const Tensor input = Tensor::copy_of(numbers(x, 1));
+  Tensor exact(DType::f32, x), rough(DType::f32, x);
+  PrepareOptions options;
+  options.storage = WeightStorage::i8;
+  const PreparedEncoderLayer layer(w, options);
+  PreparedEncoderLayer(w).forward(input, exact);
+  layer.forward(input, rough);
+  double error = 0, size = 0;
+  for (std::size_t i = 0; i < exact.as<float>().size(); ++i) {
+    const double e = exact.as<float>()[i];
+    error += (rough.as<float>()[i] - e) * (rough.as<float>()[i] - e);
+    size += e * e;
+  }
+  run(state, layer, x, x);
+  state.counters["off"] = std::sqrt(error / size);
+}
+BENCHMARK(vit_layer_int8)->UseRealTime();
 
 void gpt(benchmark::State& state) {
   const GptWeights w{linear(3 * 768, 768), linear(768, 768), 12};
