@@ -2,12 +2,13 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/simd/row_kernels.cc"
+#include "kernels/simd/targets.h"  // before any header of Highway's
+//
 #include <hwy/foreach_target.h>
 
 #include "kernels/activation/activation-inl.h"
 #include "kernels/conv/depthwise-inl.h"
 #include "kernels/norm/norm-inl.h"
-#include "kernels/simd/targets.h"
 
 #if HWY_ONCE
 namespace qkv {
