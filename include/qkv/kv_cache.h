@@ -20,10 +20,8 @@ namespace qkv {
 
 // Where tokens lie.
 //   contiguous  each sequence in one piece of `capacity` tokens, appended in place
-//   paged       in pages of `page_tokens` tokens from one pool; sequences that were forked share
-//   the
-//               pages of what they have in common, and a page is copied when one of them writes to
-//               it
+//   paged       in pages of `page_tokens` tokens from one pool; forked sequences share the pages of
+//               what they have in common, and a page is copied when one of them writes to it
 //   windowed    each sequence in a ring of `capacity` tokens, of which every query sees the last
 //               `window`; older ones are overwritten
 enum class KVCacheKind : std::uint8_t { contiguous, paged, windowed };
@@ -90,10 +88,9 @@ class QKV_API KVSnapshot {
 
 // The cache. New tokens come in three steps, so that a model can go through its layers:
 //
-//   cache.reserve(s, n);                       // room for n tokens, or an Error and nothing
-//   changed for each layer: cache.write(s, layer, k, v);  attend: the new tokens are seen by
-//   cached_attention cache.commit(s);                           // length(s) grows by n;
-//   rollback(s) forgets them
+//   cache.reserve(s, n);                 // room for n tokens, or an Error and nothing changed
+//   cache.write(s, layer, k, v);         // for each layer; cached attention sees the new tokens
+//   cache.commit(s);                     // length(s) grows by n; rollback(s) forgets them
 //
 // Filling it exactly works; one token more is refused by reserve, and the cache is unchanged.
 //
