@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/attention/ahead.h"
 #include "kernels/attention/fused.h"
 #include "kernels/attention/fused_workspace.h"
 #include "kernels/attention/scores-inl.h"
@@ -33,17 +34,20 @@ template <class D>
 class FusedRun {
   using Real = hn::TFromD<D>;
   using V = hn::Vec<D>;
+  using T = Tile<D>;
   static constexpr D d{};
   static constexpr std::int64_t N = hn::MaxLanes(D());
   static constexpr Real kInfinity = std::numeric_limits<Real>::infinity();
 
  public:
-  FusedRun(const AttentionProblem& problem, const FusedUnit& unit, void* workspace)
+  FusedRun(const AttentionProblem& problem, const FusedUnit& unit, const FusedUnit* next,
+           void* workspace)
       : p_(problem),
         unit_(unit),
         seq_(unit.sequence),
         w_(problem, static_cast<int>(N), kMaxVectors, unit.query_count, workspace),
-        kv_head_(unit.head / (problem.Hq / problem.Hkv)) {
+        kv_head_(unit.head / (problem.Hq / problem.Hkv)),
+        ahead_(problem, unit, next) {
     const std::int64_t vectors = (unit.query_count + N - 1) / N;
     blocks_ = (vectors + kMaxVectors - 1) / kMaxVectors;
     base_vectors_ = vectors / blocks_;
@@ -146,8 +150,8 @@ class FusedRun {
   void attend(bool with_output) {
     const KeyRange all = keys_of_unit();
     for (std::int64_t b = 0; b < blocks_; ++b) start(block(b));
-    for (std::int64_t begin = all.begin / kFusedKeyBlock * kFusedKeyBlock; begin < all.end;
-         begin += kFusedKeyBlock) {
+    ahead_.spread(blocks_ * 2 * ((all.end - all.begin) / kFusedKeyBlock + 1));
+    for (std::int64_t begin = key_block(all.begin); begin < all.end; begin = key_end_) {
       enter_keys(begin);
       for (std::int64_t b = 0; b < blocks_; ++b) attend_block(block(b), w_.keys[b], with_output);
     }
@@ -227,10 +231,18 @@ class FusedRun {
            reinterpret_cast<std::uintptr_t>(data) % alignof(Real) == 0;
   }
 
+  // Where the block of keys begins that has this key. The last block takes in a few keys more,
+  // which would cost almost as much as a whole block if they were one.
+  std::int64_t key_block(std::int64_t key) const {
+    const std::int64_t begin = key / kFusedKeyBlock * kFusedKeyBlock;
+    return begin > 0 && seq_.key_length - begin <= kFusedKeyRest ? begin - kFusedKeyBlock : begin;
+  }
+
   // The block of keys that follows begins here. What is asked of it is prepared when needed.
   void enter_keys(std::int64_t begin) {
     key_begin_ = begin;
-    key_end_ = std::min(begin + kFusedKeyBlock, seq_.key_length);
+    const bool last = seq_.key_length - begin <= kFusedKeyBlock + kFusedKeyRest;
+    key_end_ = last ? seq_.key_length : begin + kFusedKeyBlock;
     k_ready_ = v_ready_ = v_checked_ = false;
   }
 
@@ -281,7 +293,9 @@ class FusedRun {
     std::int64_t stride = 0;
     const Real* k = keys(stride) + (first - key_begin_) * stride;
     HWY_ALIGN Real largest[kMaxVectors * N];
-    scores(b, k, stride, n, w_.s, largest);
+    ahead_.step();
+    const Reach reach = whole ? Reach(n) : reach_of(b, first, n);
+    scores(b, reach, k, stride, w_.s, largest);
     const bool changed = p_.softcap != 0 || p_.alibi.has_value();
     if (changed) adjust(b, tile, first);
     if (data) {
@@ -302,28 +316,63 @@ class FusedRun {
     const bool careful = with_output && partly && !values_finite();
     tile.exponentials(b.max, b.sum, careful);
     if (!with_output) return;
+    ahead_.step();
     const Real* v = values(stride) + (first - key_begin_) * stride;
     if (careful) {
       if (seen.untouched) std::fill(b.ot, b.ot + p_.Dv * b.width(), Real{0});
       weigh_carefully(b, v, stride, n);
     } else {
-      weigh(b, v, stride, n, seen.untouched);
+      weigh(b, reach, v, stride, seen.untouched);
     }
     seen.untouched = false;
   }
 
+  // How many of a tile's keys each vector of queries may see: no less than the vector before it. In
+  // a causal call the first queries are done with sooner, and what they do not see is not computed.
+  struct Reach {
+    std::int64_t keys[kMaxVectors];
+    explicit Reach(std::int64_t n) { std::fill(keys, keys + kMaxVectors, n); }
+  };
+
+  Reach reach_of(const Block& b, std::int64_t first, std::int64_t n) const {
+    Reach reach(std::clamp<std::int64_t>(prefix_ - first, 0, n));
+    for (int v = 0; v < b.vectors; ++v) {
+      std::int64_t& keys = reach.keys[v];
+      if (v > 0) keys = reach.keys[v - 1];
+      const std::int64_t end = std::min<std::int64_t>((v + 1) * N, b.rows);
+      for (std::int64_t i = v * N; i < end; ++i) {
+        keys = std::clamp(w_.end[b.row + i] - first, keys, n);
+      }
+    }
+    return reach;
+  }
+
   // ---- S = Qᵀ·K
 
-  // s[j][query] = scale·q·k_j, and the largest of each query.
-  void scores(const Block& b, const Real* k, std::int64_t stride, std::int64_t n, Real* s,
+  // s[j][query] = scale·q·k_j, and the largest of each query; -inf beyond a vector's reach.
+  void scores(const Block& b, const Reach& reach, const Real* k, std::int64_t stride, Real* s,
               Real* largest) const {
-    switch (b.vectors) {
-      case 1: return Tile<D>::template scores<1>(b.qt, p_.D, k, stride, n, s, largest);
-      case 2: return Tile<D>::template scores<2>(b.qt, p_.D, k, stride, n, s, largest);
-      case 3: return Tile<D>::template scores<3>(b.qt, p_.D, k, stride, n, s, largest);
-      default:
-        if constexpr (kMaxVectors > 3)
-          Tile<D>::template scores<4>(b.qt, p_.D, k, stride, n, s, largest);
+    const std::int64_t width = b.width(), n = reach.keys[b.vectors - 1];
+    std::int64_t done = 0;
+    for (int v = 0; v < b.vectors && done < n; ++v) {
+      const std::int64_t to = reach.keys[v];
+      if (to == done) continue;
+      for (int hidden = 0; hidden < v; ++hidden) {
+        for (std::int64_t j = done; j < to; ++j) {
+          hn::StoreU(hn::Set(d, -kInfinity), d, s + j * width + hidden * N);
+        }
+      }
+      const Real *q = b.qt + v * N, *from = k + done * stride;
+      Real *at = s + done * width + v * N, *top = largest + v * N;
+      switch (b.vectors - v) {
+        case 1: T::template scores<1>(q, width, p_.D, from, stride, to - done, at, top); break;
+        case 2: T::template scores<2>(q, width, p_.D, from, stride, to - done, at, top); break;
+        case 3: T::template scores<3>(q, width, p_.D, from, stride, to - done, at, top); break;
+        default:
+          if constexpr (kMaxVectors > 3)
+            T::template scores<4>(q, width, p_.D, from, stride, to - done, at, top);
+      }
+      done = to;
     }
   }
 
@@ -420,15 +469,35 @@ class FusedRun {
 
   // ---- O += P·V
 
-  void weigh(const Block& b, const Real* v, std::int64_t stride, std::int64_t n,
+  void weigh(const Block& b, const Reach& reach, const Real* v, std::int64_t stride,
              bool from_zero) const {
-    switch (b.vectors) {
-      case 1: return Tile<D>::template weigh<1>(w_.s, v, stride, n, from_zero, p_.Dv, b.ot);
-      case 2: return Tile<D>::template weigh<2>(w_.s, v, stride, n, from_zero, p_.Dv, b.ot);
-      case 3: return Tile<D>::template weigh<3>(w_.s, v, stride, n, from_zero, p_.Dv, b.ot);
-      default:
-        if constexpr (kMaxVectors > 3)
-          Tile<D>::template weigh<4>(w_.s, v, stride, n, from_zero, p_.Dv, b.ot);
+    const std::int64_t width = b.width(), n = reach.keys[b.vectors - 1];
+    if (from_zero && reach.keys[0] == 0) {
+      std::fill(b.ot, b.ot + p_.Dv * width, Real{0});
+      from_zero = false;
+    }
+    std::int64_t done = 0;
+    for (int q = 0; q < b.vectors && done < n; ++q) {
+      const std::int64_t to = reach.keys[q];
+      if (to == done) continue;
+      const Real *p = w_.s + done * width + q * N, *from = v + done * stride;
+      Real* ot = b.ot + q * N;
+      switch (b.vectors - q) {
+        case 1:
+          T::template weigh<1>(p, width, from, stride, to - done, from_zero, p_.Dv, ot);
+          break;
+        case 2:
+          T::template weigh<2>(p, width, from, stride, to - done, from_zero, p_.Dv, ot);
+          break;
+        case 3:
+          T::template weigh<3>(p, width, from, stride, to - done, from_zero, p_.Dv, ot);
+          break;
+        default:
+          if constexpr (kMaxVectors > 3)
+            T::template weigh<4>(p, width, from, stride, to - done, from_zero, p_.Dv, ot);
+      }
+      from_zero = false;
+      done = to;
     }
   }
 
@@ -528,7 +597,7 @@ class FusedRun {
   void write_stages(const Stages& stages) {
     if (!stages.any()) return;
     write_missing(stages);
-    for (std::int64_t begin = 0; begin < seq_.key_length; begin += kFusedKeyBlock) {
+    for (std::int64_t begin = 0; begin < seq_.key_length; begin = key_end_) {
       enter_keys(begin);
       for (std::int64_t b = 0; b < blocks_; ++b) write_stages_of(block(b), stages);
     }
@@ -539,7 +608,7 @@ class FusedRun {
     std::int64_t stride = 0;
     HWY_ALIGN Real largest[kMaxVectors * N];
     const Real* k = keys(stride);
-    scores(b, k, stride, n, w_.s, largest);
+    scores(b, Reach(n), k, stride, w_.s, largest);
     const ScoreTile<D> tile{w_.s, n, b.vectors};
     write_tile(b, tile, stages.scores);
     if (stages.softcapped.data != nullptr) {
@@ -599,6 +668,7 @@ class FusedRun {
   const Sequence& seq_;
   FusedWorkspace<Real> w_;
   const std::int64_t kv_head_;
+  FusedAhead ahead_;
   std::int64_t blocks_ = 0, base_vectors_ = 0, wider_blocks_ = 0;
   std::int64_t prefix_ = 0;
   Real slope_ = 0;
@@ -608,14 +678,15 @@ class FusedRun {
 };
 
 template <class D>
-void fused_run(const AttentionProblem& problem, const FusedUnit& unit, void* workspace) {
-  FusedRun<D>(problem, unit, workspace).run();
+void fused_run(const AttentionProblem& problem, const FusedUnit& unit, const FusedUnit* next,
+               void* workspace) {
+  FusedRun<D>(problem, unit, next, workspace).run();
 }
 
 template <class D>
 void fused_run_row(const AttentionProblem& problem, const FusedUnit& unit, const AttentionRow& row,
                    void* workspace) {
-  FusedRun<D>(problem, unit, workspace).run_row(row);
+  FusedRun<D>(problem, unit, nullptr, workspace).run_row(row);
 }
 
 template <class D>

@@ -12,8 +12,13 @@ namespace {
 
 // Queries and partial outputs of a unit should stay in a core's own cache while keys go past.
 constexpr std::int64_t kUnitBytes = 192 << 10;
+// Keys and values, in elements, that are more than a core's own cache has, and may have to come
+// from memory.
+constexpr std::int64_t kCached = 1 << 20;
 // Enough units for each thread that none waits long for another.
 constexpr std::int64_t kUnitsPerThread = 4;
+// Blocks of queries in a unit that copies its keys and values, and in a piece of the last units.
+constexpr std::int64_t kCopyBlocks = 4, kPieceBlocks = 2;
 // The same for units that are short, and go in groups.
 constexpr std::int64_t kGroupsPerThread = 32;
 
@@ -24,7 +29,8 @@ std::int64_t workspace_bytes(const AttentionProblem& p, const FusedKernel& kerne
              : FusedWorkspace<float>(p, kernel.lanes, kernel.max_vectors, queries, nullptr).bytes;
 }
 
-// Units are numbered head by head within a sequence. Sequence s of a packed batch gets the numbers
+// Units are numbered head by head within a sequence: those that read the same keys and values
+// follow each other, while these are in the cache. Sequence s of a packed batch gets the numbers
 // from first_unit(s) on: a few more than it needs, so that no table has to be kept.
 std::int64_t first_unit(const AttentionProblem& p, const FusedSplit& split, std::int64_t s) {
   const std::int64_t begin = load_integer(p.query_starts, s * p.query_starts.stride(0));
@@ -32,23 +38,25 @@ std::int64_t first_unit(const AttentionProblem& p, const FusedSplit& split, std:
 }
 
 FusedUnit unit_at(const AttentionProblem& p, const FusedSplit& split, std::int64_t index) {
-  std::int64_t s = 0;
+  std::int64_t s = 0, of_head = 0;
   if (p.packed()) {
     std::int64_t high = p.sequence_count();
     while (high - s > 1) {
       const std::int64_t middle = s + (high - s) / 2;
       (first_unit(p, split, middle) <= index ? s : high) = middle;
     }
-    index -= first_unit(p, split, s);
+    const std::int64_t first = first_unit(p, split, s);
+    of_head = (first_unit(p, split, s + 1) - first) / p.Hq;
+    index -= first;
   } else {
-    const std::int64_t per_sequence = split.units / p.B;
-    s = index / per_sequence;
-    index %= per_sequence;
+    of_head = split.units / (p.B * p.Hq);
+    s = index / (of_head * p.Hq);
+    index %= of_head * p.Hq;
   }
   FusedUnit unit;
   unit.sequence = p.sequence(s);
-  unit.head = index % p.Hq;
-  unit.query_begin = index / p.Hq * split.unit_queries;
+  unit.head = index / of_head;
+  unit.query_begin = index % of_head * split.unit_queries;
   unit.query_count =
       std::clamp<std::int64_t>(unit.sequence.query_count - unit.query_begin, 0, split.unit_queries);
   return unit;
@@ -82,7 +90,11 @@ FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int
   const std::int64_t real = p.accumulate_f64 ? sizeof(double) : sizeof(float);
   const std::int64_t fit = std::max<std::int64_t>(1, kUnitBytes / (block * (p.D + p.Dv) * real));
   const std::int64_t workers = worker_count(p.B * p.Hq * blocks, threads);
-  const std::int64_t fair = p.B * p.Hq * blocks / (workers * kUnitsPerThread);
+  const std::int64_t all = p.B * p.Hq * blocks;
+  std::int64_t fair = all / (workers * kUnitsPerThread);
+  // Each unit of these makes its own copy, which should serve more than a block.
+  const bool copies = p.key.stride(3) != 1 || p.value.stride(3) != 1;
+  if (copies) fair = std::max(fair, std::min(kCopyBlocks, all / (workers * 2)));
   const std::int64_t per_unit =
       std::clamp<std::int64_t>(fair, 1, std::max<std::int64_t>(1, std::min(fit, blocks)));
   FusedSplit split;
@@ -94,9 +106,16 @@ FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int
     split.unit_queries = std::max<std::int64_t>(1, (blocks + per_head - 1) / per_head) * block;
     split.units = p.B * p.Hq * ((p.Tq + split.unit_queries - 1) / split.unit_queries);
   }
+  // One thread should not have a whole unit left when the others are done.
+  const std::int64_t piece = kPieceBlocks * block;
+  if (workers > 1 && split.unit_queries > piece && !copies) {
+    split.tail = std::min(split.units, workers);
+    split.pieces = (split.unit_queries + piece - 1) / piece;
+  }
   // Many short sequences: neighbours share lines of the cache, and lie in the prefetcher's way.
   if (split.unit_queries >= p.Tq) {
-    split.group = std::clamp<std::int64_t>(split.units / (workers * kGroupsPerThread), 1, 8);
+    const std::int64_t whole = split.units - split.tail;
+    split.group = std::clamp<std::int64_t>(whole / (workers * kGroupsPerThread), 1, 8);
   }
   split.workspace =
       workspace_bytes(p, kernel, std::min(split.unit_queries, std::max<std::int64_t>(p.Tq, 1)));
@@ -106,21 +125,46 @@ FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int
 
 std::int64_t fused_workspace(const AttentionProblem& p, const FusedSplit& split, int threads) {
   const std::int64_t chosen = p.stages.rows.has_value() ? p.stages.rows.dim(0) : 0;
-  return worker_count(std::max(split.units, chosen), threads) *
+  return worker_count(std::max(split.items(), chosen), threads) *
          std::max(split.workspace, split.row_workspace);
 }
 
 void attention_fused(const AttentionProblem& p, const FusedKernel& kernel, const FusedSplit& split,
                      int threads, std::byte* workspace) {
-  const std::int64_t groups = (split.units + split.group - 1) / split.group;
-  parallel_for(groups, threads, [&](std::int64_t item, int worker) {
-    const std::int64_t end = std::min((item + 1) * split.group, split.units);
-    for (std::int64_t index = item * split.group; index < end; ++index) {
-      // The last queries of a causal call see the most keys: they go first, and the small ones fill
-      // what time is left.
-      const FusedUnit unit = unit_at(p, split, p.causal ? split.units - 1 - index : index);
-      if (unit.query_count > 0) kernel.run(p, unit, workspace + worker * split.workspace);
+  const std::int64_t whole = split.units - split.tail;  // units that are not cut
+  const std::int64_t groups = split.groups();
+  // The last queries of a causal call see the most keys: they go first, and the small ones fill
+  // what time is left.
+  const auto take = [&](std::int64_t index) {
+    return unit_at(p, split, p.causal ? split.units - 1 - index : index);
+  };
+  const auto run = [&](const FusedUnit& unit, const FusedUnit* next, int worker) {
+    if (unit.query_count > 0) kernel.run(p, unit, next, workspace + worker * split.workspace);
+  };
+  const int workers = worker_count(split.items(), threads);
+  const bool ahead = p.B * p.Hkv * p.Tk * (p.D + p.Dv) > kCached && p.Tk >= kFusedKeyBlock;
+  parallel_for(split.items(), threads, [&](std::int64_t item, int worker) {
+    if (item < groups) {
+      const std::int64_t begin = item * split.group, end = std::min(begin + split.group, whole);
+      FusedUnit unit = take(begin);
+      for (std::int64_t index = begin; index < end; ++index) {
+        // In a group it is known what follows. After it, others have taken as much meanwhile.
+        const bool inside = index + 1 < end;
+        const std::int64_t after = inside ? index + 1 : begin + workers * split.group;
+        const bool known = (inside || ahead) && after < whole;
+        FusedUnit next;
+        if (known) next = take(after);
+        run(unit, ahead && known ? &next : nullptr, worker);
+        unit = next;
+      }
+      return;
     }
+    FusedUnit piece = take(whole + (item - groups) / split.pieces);
+    const std::int64_t most = (split.unit_queries + split.pieces - 1) / split.pieces;
+    const std::int64_t before = (item - groups) % split.pieces * most;
+    piece.query_begin += before;
+    piece.query_count = std::clamp<std::int64_t>(piece.query_count - before, 0, most);
+    run(piece, nullptr, worker);
   });
   const TensorView& rows = p.stages.rows;
   if (!rows.has_value()) return;

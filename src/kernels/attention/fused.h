@@ -38,14 +38,16 @@ struct FusedKernel {
   int max_vectors;  // vectors of queries in a block
   int key_rows;     // keys in a tile of accumulators, with max_vectors
   // Writes the unit's rows of the output, of LSE, and of the stages unless those are of chosen
-  // rows.
-  void (*run)(const AttentionProblem& problem, const FusedUnit& unit, void* workspace);
+  // rows. `next`: a unit that this thread may have to compute after it, or null.
+  void (*run)(const AttentionProblem& problem, const FusedUnit& unit, const FusedUnit* next,
+              void* workspace);
   // Writes the stages of a unit of one query, at `row`; not its output.
   void (*run_row)(const AttentionProblem& problem, const FusedUnit& unit, const AttentionRow& row,
                   void* workspace);
 };
 
 inline constexpr std::int64_t kFusedKeyBlock = 48;  // a multiple of every tile's keys
+inline constexpr std::int64_t kFusedKeyRest = 16;   // at most, that the last block takes in besides
 
 // The targets that were compiled, the best one first; not all of them may run on this CPU.
 std::span<const FusedKernel> fused_kernels_f32();
@@ -58,9 +60,14 @@ const FusedKernel* find_fused_kernel(const AttentionProblem& problem, SimdTarget
 // How a problem is cut into units. It may depend on the number of threads, since bits do not
 // depend on it.
 struct FusedSplit {
-  std::int64_t unit_queries = 0;   // at most, in a unit
-  std::int64_t units = 0;          // some may be empty, in a packed batch
-  std::int64_t group = 1;          // units that a thread takes at once
+  std::int64_t unit_queries = 0;  // at most, in a unit
+  std::int64_t units = 0;         // some may be empty, in a packed batch
+  std::int64_t group = 1;         // units that a thread takes at once
+  std::int64_t tail = 0;          // of the last units, that are dealt out in pieces
+  std::int64_t pieces = 1;        // of such a unit
+  // What threads take turn by turn: groups of units, then pieces.
+  std::int64_t groups() const { return (units - tail + group - 1) / group; }
+  std::int64_t items() const { return groups() + tail * pieces; }
   std::int64_t workspace = 0;      // bytes for one worker, a multiple of 64
   std::int64_t row_workspace = 0;  // the same for a unit of one query
 };

@@ -37,7 +37,8 @@ struct FusedWorkspace {
       used += (count * static_cast<std::int64_t>(sizeof(T)) + 63) / 64 * 64;
     };
     const std::int64_t vectors = (queries + lanes - 1) / lanes, rows = vectors * lanes;
-    const std::int64_t tile = kFusedKeyBlock * lanes * max_vectors;
+    const std::int64_t keys_of_block = kFusedKeyBlock + kFusedKeyRest;
+    const std::int64_t tile = keys_of_block * lanes * max_vectors;
     const std::int64_t widest = std::max(p.D, p.Dv);
     take(qt, rows * p.D);
     take(ot, rows * p.Dv);
@@ -47,10 +48,10 @@ struct FusedWorkspace {
     take(s, tile);
     take(addend, tile);
     take(hidden, tile);
-    take(k, kFusedKeyBlock * p.D);
-    take(v, kFusedKeyBlock * p.Dv);
-    take(stage, std::max<std::int64_t>(kFusedKeyBlock, lanes * max_vectors) *
-                    std::max<std::int64_t>(widest, kFusedKeyBlock));
+    take(k, keys_of_block * p.D);
+    take(v, keys_of_block * p.Dv);
+    take(stage, std::max<std::int64_t>(keys_of_block, lanes * max_vectors) *
+                    std::max<std::int64_t>(widest, keys_of_block));
     take(begin, rows);
     take(end, rows);
     take(keys, vectors);

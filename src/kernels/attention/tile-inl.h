@@ -36,56 +36,61 @@ class Tile {
   static constexpr std::int64_t N = hn::MaxLanes(D());
 
  public:
-  // s[j][query] = Σ_i qt[i][query]·k[j][i] for n keys, and the largest of each query.
+  // s[j][query] = Σ_i qt[i][query]·k[j][i] for n keys, and the largest of each query. `width`: from
+  // one row of qt and of s to the next, which may have more vectors than the QV that are computed.
   template <int QV>
-  static HWY_NOINLINE void scores(const Real* qt, std::int64_t depth, const Real* k,
-                                  std::int64_t stride, std::int64_t n, Real* s, Real* largest) {
+  static HWY_NOINLINE void scores(const Real* qt, std::int64_t width, std::int64_t depth,
+                                  const Real* k, std::int64_t stride, std::int64_t n, Real* s,
+                                  Real* largest) {
     constexpr int KR = tile_rows(QV);
     V top[QV];
     HWY_UNROLL(4)
     for (int v = 0; v < QV; ++v) top[v] = hn::Set(d, -std::numeric_limits<Real>::infinity());
     std::int64_t j = 0;
     for (; j + KR <= n; j += KR) {
-      score_tile<QV, KR>(qt, depth, k + j * stride, stride, s + j * QV * N, top);
+      score_tile<QV, KR>(qt, width, depth, k + j * stride, stride, s + j * width, top);
     }
     if constexpr (KR > 4) {
       for (; j + 4 <= n; j += 4) {
-        score_tile<QV, 4>(qt, depth, k + j * stride, stride, s + j * QV * N, top);
+        score_tile<QV, 4>(qt, width, depth, k + j * stride, stride, s + j * width, top);
       }
     }
     if (j + 2 <= n) {
-      score_tile<QV, 2>(qt, depth, k + j * stride, stride, s + j * QV * N, top);
+      score_tile<QV, 2>(qt, width, depth, k + j * stride, stride, s + j * width, top);
       j += 2;
     }
-    if (j < n) score_tile<QV, 1>(qt, depth, k + j * stride, stride, s + j * QV * N, top);
+    if (j < n) score_tile<QV, 1>(qt, width, depth, k + j * stride, stride, s + j * width, top);
     HWY_UNROLL(4)
     for (int v = 0; v < QV; ++v) hn::StoreU(top[v], d, largest + v * N);
   }
 
-  // ot[c][query] += Σ_j p[j][query]·v[j][c] for n keys; `from_zero`: = instead of +=.
+  // ot[c][query] += Σ_j p[j][query]·v[j][c] for n keys; `from_zero`: = instead of +=. `width`: of
+  // the rows of p and ot.
   template <int QV>
-  static HWY_NOINLINE void weigh(const Real* p, const Real* v, std::int64_t stride, std::int64_t n,
-                                 bool from_zero, std::int64_t columns, Real* ot) {
+  static HWY_NOINLINE void weigh(const Real* p, std::int64_t width, const Real* v,
+                                 std::int64_t stride, std::int64_t n, bool from_zero,
+                                 std::int64_t columns, Real* ot) {
     constexpr int DR = tile_rows(QV);
     std::int64_t c = 0;
     for (; c + DR <= columns; c += DR)
-      weigh_tile<QV, DR>(p, v + c, stride, n, from_zero, ot + c * QV * N);
+      weigh_tile<QV, DR>(p, width, v + c, stride, n, from_zero, ot + c * width);
     if constexpr (DR > 4) {
       for (; c + 4 <= columns; c += 4)
-        weigh_tile<QV, 4>(p, v + c, stride, n, from_zero, ot + c * QV * N);
+        weigh_tile<QV, 4>(p, width, v + c, stride, n, from_zero, ot + c * width);
     }
     if (c + 2 <= columns) {
-      weigh_tile<QV, 2>(p, v + c, stride, n, from_zero, ot + c * QV * N);
+      weigh_tile<QV, 2>(p, width, v + c, stride, n, from_zero, ot + c * width);
       c += 2;
     }
-    if (c < columns) weigh_tile<QV, 1>(p, v + c, stride, n, from_zero, ot + c * QV * N);
+    if (c < columns) weigh_tile<QV, 1>(p, width, v + c, stride, n, from_zero, ot + c * width);
   }
 
  private:
   template <int QV, int KR>
-  static HWY_INLINE void score_tile(const Real* HWY_RESTRICT qt, std::int64_t depth,
-                                    const Real* HWY_RESTRICT k, std::int64_t stride,
-                                    Real* HWY_RESTRICT s, V* HWY_RESTRICT largest) {
+  static HWY_INLINE void score_tile(const Real* HWY_RESTRICT qt, std::int64_t width,
+                                    std::int64_t depth, const Real* HWY_RESTRICT k,
+                                    std::int64_t stride, Real* HWY_RESTRICT s,
+                                    V* HWY_RESTRICT largest) {
     V sum[KR][QV];
     HWY_UNROLL(16)
     for (int r = 0; r < KR; ++r) {
@@ -96,7 +101,7 @@ class Tile {
       V q[QV];
       HWY_UNROLL(4)
       for (int v = 0; v < QV; ++v) q[v] = hn::LoadU(d, qt + v * N);
-      qt += QV * N;
+      qt += width;
       HWY_UNROLL(16)
       for (int r = 0; r < KR; ++r) {
         const V key = hn::Set(d, k[r * stride + i]);
@@ -108,29 +113,29 @@ class Tile {
     for (int r = 0; r < KR; ++r) {
       HWY_UNROLL(4)
       for (int v = 0; v < QV; ++v) {
-        hn::StoreU(sum[r][v], d, s + (r * QV + v) * N);
+        hn::StoreU(sum[r][v], d, s + r * width + v * N);
         largest[v] = hn::Max(largest[v], sum[r][v]);
       }
     }
   }
 
   template <int QV, int DR>
-  static HWY_INLINE void weigh_tile(const Real* HWY_RESTRICT p, const Real* HWY_RESTRICT v,
-                                    std::int64_t stride, std::int64_t n, bool from_zero,
-                                    Real* HWY_RESTRICT ot) {
+  static HWY_INLINE void weigh_tile(const Real* HWY_RESTRICT p, std::int64_t width,
+                                    const Real* HWY_RESTRICT v, std::int64_t stride, std::int64_t n,
+                                    bool from_zero, Real* HWY_RESTRICT ot) {
     V sum[DR][QV];
     HWY_UNROLL(16)
     for (int r = 0; r < DR; ++r) {
       HWY_UNROLL(4)
       for (int q = 0; q < QV; ++q) {
-        sum[r][q] = from_zero ? hn::Zero(d) : hn::LoadU(d, ot + (r * QV + q) * N);
+        sum[r][q] = from_zero ? hn::Zero(d) : hn::LoadU(d, ot + r * width + q * N);
       }
     }
     for (std::int64_t j = 0; j < n; ++j) {
       V weight[QV];
       HWY_UNROLL(4)
       for (int q = 0; q < QV; ++q) weight[q] = hn::LoadU(d, p + q * N);
-      p += QV * N;
+      p += width;
       HWY_UNROLL(16)
       for (int r = 0; r < DR; ++r) {
         const V value = hn::Set(d, v[r]);
@@ -142,7 +147,7 @@ class Tile {
     HWY_UNROLL(16)
     for (int r = 0; r < DR; ++r) {
       HWY_UNROLL(4)
-      for (int q = 0; q < QV; ++q) hn::StoreU(sum[r][q], d, ot + (r * QV + q) * N);
+      for (int q = 0; q < QV; ++q) hn::StoreU(sum[r][q], d, ot + r * width + q * N);
     }
   }
 };

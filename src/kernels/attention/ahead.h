@@ -1,0 +1,86 @@
+#pragma once
+
+// What the next unit of the fused forward will read, brought near while this one computes: a core
+// alone takes long to fetch from memory, and the first pass over a unit's keys would wait for it.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/attention/fused.h"
+#include "qkv/dtype.h"
+
+namespace qkv {
+
+class FusedAhead {
+ public:
+  FusedAhead() = default;
+
+  // `next` may be null: then nothing is fetched.
+  FusedAhead(const AttentionProblem& p, const FusedUnit& unit, const FusedUnit* next) {
+    if (next == nullptr) return;
+    const Sequence& s = next->sequence;
+    const std::int64_t group = p.Hq / p.Hkv, head = next->head / group;
+    add(p.query, s.batch, next->head, s.query_begin + next->query_begin, next->query_count);
+    if (s.batch != unit.sequence.batch || s.key_begin != unit.sequence.key_begin ||
+        head != unit.head / group) {
+      add(p.key, s.batch, head, s.key_begin, s.key_length);
+      add(p.value, s.batch, head, s.key_begin, s.key_length);
+    }
+  }
+
+  // To be fetched in so many steps, of about as many lines each.
+  void spread(std::int64_t steps) {
+    step_ = (lines_ + steps - 1) / std::max<std::int64_t>(steps, 1);
+  }
+
+  void step() {
+    for (std::int64_t left = step_; left > 0 && at_ < count_;) {
+      Rows& rows = rows_[at_];
+      if (rows.count == 0) {
+        ++at_;
+        continue;
+      }
+      for (std::int64_t byte = 0; byte < rows.bytes; byte += kLine) {
+        __builtin_prefetch(rows.data + byte, 0, 2);
+      }
+      left -= (rows.bytes + kLine - 1) / kLine;
+      rows.data += rows.stride;
+      --rows.count;
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kLine = 64;
+  // No more than this: it should not drive out what this unit works with.
+  static constexpr std::int64_t kMostLines = (256 << 10) / kLine;
+
+  struct Rows {
+    const std::byte* data;
+    std::int64_t stride, bytes, count;
+  };
+
+  void add(const TensorView& view, std::int64_t batch, std::int64_t head, std::int64_t token,
+           std::int64_t tokens) {
+    const auto size = static_cast<std::int64_t>(size_of(view.dtype()));
+    const auto* data =
+        static_cast<const std::byte*>(view.data()) +
+        (batch * view.stride(0) + head * view.stride(1) + token * view.stride(2)) * size;
+    Rows rows{data, view.stride(2) * size, view.dim(3) * size, tokens};
+    if (view.stride(3) != 1) {
+      if (view.stride(2) != 1) return;
+      rows = {data, view.stride(3) * size, tokens * size, view.dim(3)};
+    }
+    const std::int64_t a_row = (rows.bytes + kLine - 1) / kLine;
+    if (a_row == 0) return;
+    rows.count = std::min(rows.count, (kMostLines - lines_) / a_row);
+    lines_ += rows.count * a_row;
+    rows_[count_++] = rows;
+  }
+
+  Rows rows_[3];
+  int count_ = 0, at_ = 0;
+  std::int64_t lines_ = 0, step_ = 0;
+};
+
+}  // namespace qkv
