@@ -79,6 +79,8 @@ foreach(source IN LISTS test_sources)
       QKV_SOURCE_DIR="${CMAKE_CURRENT_SOURCE_DIR}" QKV_CMAKE_VERSION="${PROJECT_VERSION}")
   endif()
 endforeach()
+# Threads that wait would spin, on cores that the other tests could use.
+set(test_environment OMP_WAIT_POLICY=passive)
 if(QKV_TEST_SHARDS)
   # To start a process costs more than most tests. `make test` lists what they skip.
   math(EXPR last_shard "${QKV_TEST_SHARDS} - 1")
@@ -86,12 +88,13 @@ if(QKV_TEST_SHARDS)
     add_test(NAME tests.${shard} COMMAND qkv_tests)
     set_tests_properties(tests.${shard} PROPERTIES
       TIMEOUT 1200
-      ENVIRONMENT "GTEST_TOTAL_SHARDS=${QKV_TEST_SHARDS};GTEST_SHARD_INDEX=${shard}")
+      ENVIRONMENT "GTEST_TOTAL_SHARDS=${QKV_TEST_SHARDS};GTEST_SHARD_INDEX=${shard};${test_environment}")
   endforeach()
 else()
   # PRE_TEST: list the tests when ctest starts, not while linking (a crash at start-up then fails a test
   # and not the build). A GTEST_SKIP shows as ***Skipped.
-  gtest_discover_tests(qkv_tests DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
+  gtest_discover_tests(qkv_tests DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES
+    TIMEOUT 600 ENVIRONMENT "${test_environment}")
 endif()
 
 # The check of layers alone, for `make lint`, which should not have to build the rest.

@@ -103,7 +103,7 @@ class Oracle {
     std::vector<double> s(static_cast<std::size_t>(Tk_), -kInfinity);
     std::vector<bool> seen(static_cast<std::size_t>(Tk_), false);
     double size = 0;  // the largest Σ|terms| of a visible score: what rounding works on
-    const double* q = q_.as<double>().data() + ((b * Hq_ + h) * Tq_ + i) * D_;
+    const double* q = q_data_ + ((b * Hq_ + h) * Tq_ + i) * D_;
     const std::int64_t kv_row = (b * (Hq_ / group_) + h / group_) * Tk_;
     const double scale = o_.scale.value_or(1 / std::sqrt(static_cast<double>(D_)));
     for (std::int64_t j = 0; j < Tk_; ++j) {
@@ -113,7 +113,7 @@ class Oracle {
         result_.softcapped.push_back(-kInfinity);
         continue;
       }
-      const double* k = k_.as<double>().data() + (kv_row + j) * D_;
+      const double* k = k_data_ + (kv_row + j) * D_;
       double dot = 0, dot_size = 0;
       for (std::int64_t d = 0; d < D_; ++d) {
         dot += q[d] * k[d];
@@ -174,7 +174,7 @@ class Oracle {
       double sum = 0;
       for (std::int64_t j = 0; j < Tk_; ++j) {
         if (!seen[static_cast<std::size_t>(j)]) continue;
-        const double v = v_.as<double>()[static_cast<std::size_t>((kv_row + j) * Dv_ + d)];
+        const double v = v_data_[(kv_row + j) * Dv_ + d];
         sum += w[j] * v;
         largest = std::max(largest, std::abs(v));
       }
@@ -186,6 +186,8 @@ class Oracle {
 
   const AttentionOptions& o_;
   const Tensor q_, k_, v_;
+  const double *const q_data_ = q_.as<double>().data(), *const k_data_ = k_.as<double>().data(),
+                      *const v_data_ = v_.as<double>().data();
   const std::int64_t B_, Hq_, Tq_, Tk_, D_, Dv_, group_;
   AttentionOracle result_;
 };

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "qkv/attention.h"
+#include "qkv/cpu.h"
 #include "tests/attention_cases.h"
 
 namespace qkv::testing {
@@ -40,6 +41,40 @@ TEST(AttentionThreads, SameBitsInAHundredRepeats) {
   const Inputs inputs;
   const Tensor expected = inputs.run(1);
   for (int n = 0; n < 100; ++n) ASSERT_TRUE(same_bits(inputs.run(1 + n % 5), expected)) << n;
+}
+
+// Long enough that a head is several units, and the last units go in pieces.
+TEST(AttentionThreads, ALongSequenceHasTheBitsOfItsParts) {
+  constexpr std::int64_t kTokens = 613;
+  Tensor q(DType::f32, {1, 3, kTokens, 20}), k(DType::f32, {1, 3, kTokens, 20}),
+      v(DType::f32, {1, 3, kTokens, 11});
+  Random random(7);
+  for (Tensor* t : {&q, &k, &v}) fill_normal(t->view(), random);
+  for (const SimdTarget target : simd_targets()) {
+    for (const std::int64_t window : {-1, 100}) {
+      AttentionOptions options;
+      options.causal = Causal::aligned;
+      options.window.left = window;
+      options.target = target;
+      const auto run = [&](std::int64_t first, std::int64_t count, int threads) {
+        Tensor out(DType::f32, {1, 3, count, 11});
+        options.threads = threads;
+        options.offset = first;
+        attention_forward(q.view().slice(2, first, first + count), k, v, out, options);
+        return out;
+      };
+      const Tensor whole = run(0, kTokens, 1);
+      for (const int threads : {2, 3, 7}) {
+        EXPECT_TRUE(same_bits(run(0, kTokens, threads), whole)) << threads << " threads";
+      }
+      for (const std::int64_t first : {0, 17, 300, 571}) {
+        for (const std::int64_t count : {9, 31, 42}) {
+          const Tensor expected = Tensor::copy_of(whole.view().slice(2, first, first + count));
+          EXPECT_TRUE(same_bits(run(first, count, 1), expected)) << count << " from " << first;
+        }
+      }
+    }
+  }
 }
 
 TEST(AttentionThreads, ConcurrentCallersDoNotDisturbEachOther) {

@@ -58,10 +58,11 @@ Result run(const AttentionCase& c, const AttentionOptions& options) {
 void expect_near(const std::string& what, const Tensor& found, const std::vector<double>& expected,
                  const std::vector<double>& slack, double u, double store_unit) {
   const Tensor wide = Tensor::copy_of(found.view(), DType::f64);
-  ASSERT_EQ(wide.as<double>().size(), expected.size()) << what;
+  const std::span<const double> values = wide.as<double>();
+  ASSERT_EQ(values.size(), expected.size()) << what;
   const std::size_t width = slack.empty() ? 1 : expected.size() / slack.size();
   for (std::size_t n = 0; n < expected.size(); ++n) {
-    const double f = wide.as<double>()[n], e = expected[n];
+    const double f = values[n], e = expected[n];
     if (f == e) continue;
     // 16-bit outputs below their normal range round absolutely.
     const double tolerance =
