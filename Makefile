@@ -6,7 +6,7 @@ PRESET ?= release
 QKV_WERROR ?=
 
 TREE := build/$(PRESET)
-CROSS := $(if $(filter arm64,$(PRESET)),arm)
+CROSS := $(if $(filter arm64%,$(PRESET)),arm)
 # CMAKE_ARGS: more for CMake, e.g. -DQKV_WITH_NPZ=OFF.
 CONFIGURE = cmake --preset $(PRESET) $(if $(filter 1 ON,$(QKV_WERROR)),-DQKV_WERROR=ON) $(CMAKE_ARGS) >/dev/null
 # The Python module comes with the release build, where Python's headers and PyPI are to be had.

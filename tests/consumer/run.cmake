@@ -67,10 +67,10 @@ elseif(STEP STREQUAL "find_package")
 elseif(STEP STREQUAL "pkg_config")
   pkg_config_in("${shared}" pkg_config)
 elseif(STEP STREQUAL "add_subdirectory")
-  # Compiles the library a second time: as fast as can be, and as a static library, which the next steps
-  # install and find. Its tree stays, so that only the first run takes long.
-  build_with_cmake(add_subdirectory add_subdirectory
-    "-DQKV_SOURCE_DIR=${SOURCE_DIR}" -DCMAKE_BUILD_TYPE=None -DQKV_PCH=ON -DQKV_INSTALL=ON)
+  # Compiles the library a second time: as fast as can be (kernels for no SIMD at all), and as a static
+  # library, which the next steps install and find. Its tree stays, so that only the first run takes long.
+  build_with_cmake(add_subdirectory add_subdirectory "-DQKV_SOURCE_DIR=${SOURCE_DIR}"
+    -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_FLAGS=-DHWY_COMPILE_ONLY_EMU128 -DQKV_PCH=ON -DQKV_INSTALL=ON)
 elseif(STEP STREQUAL "static_install")
   install_from("${work}/add_subdirectory" "${static}")
 elseif(STEP STREQUAL "static_find_package")
