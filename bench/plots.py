@@ -78,7 +78,7 @@ def bars(report, path):
                 svg.text(left + 4, y + i * thick + 9, "–", "s")
                 continue
             name, result = best
-            share = percent_of_peak(row, result["seconds"], peak)
+            share = percent_of_peak(row, result, peak)
             end = left + (right - left) * min(share, 105) / 100
             words = f"{TITLES[library]} {name}: {milliseconds(result['seconds'])} ms, {share:.0f} %"
             svg.bar(left, y + i * thick, max(1, end - left), thick - 1, COLOURS[library], words)
@@ -155,7 +155,7 @@ def sweep(report, name, path):
         for row, value in zip(rows, values):
             best = best_variant(row["results"].get(library))
             if best:
-                share = percent_of_peak(row, best[1]["seconds"], report["probes"]["fma"])
+                share = percent_of_peak(row, best[1], report["probes"]["fma"])
                 points.append((x_of(value), y_of(share)))
                 svg.dot(*points[-1], COLOURS[library], f"{row['name']}, {TITLES[library]}: {share:.0f} %", 3)
         if points:

@@ -14,11 +14,11 @@ def milliseconds(seconds):
     return f"{ms:.3g}" if ms < 100 else f"{ms:.0f}"
 
 
-def percent_of_peak(row, seconds, peak):
-    """Of the FMA peak or, where reading is all there is to do, of the bandwidth."""
-    if row.get("memory"):
-        return 100 * row["bytes"] / seconds / (row["bandwidth"] * 1e9)
-    return 100 * row["flops"] / seconds / (peak * 1e9)
+def percent_of_peak(row, result, peak):
+    """Of the FMA peak or, where reading is all there is to do, of the bandwidth beside the samples."""
+    if row.get("memory") and result.get("readable"):
+        return 100 * row["bytes"] / result["readable"]
+    return 100 * row["flops"] / result["seconds"] / (peak * 1e9)
 
 
 def ratio_to_best_peer(row):
@@ -38,7 +38,7 @@ def cell(row, library, peak):
         return "–"
     name, result = best
     mark = "~" if result.get("noisy") else ""
-    share = percent_of_peak(row, result["seconds"], peak)
+    share = percent_of_peak(row, result, peak)
     label = "" if library == "qkv" else f" {name}"
     return f"{milliseconds(result['seconds'])}{mark} ({share:.0f}){label}"
 
@@ -48,7 +48,7 @@ def goal_cell(row, peak):
     ours, ratio = best_variant(row["results"].get("qkv")), ratio_to_best_peer(row)
     if not row.get("goal") or not ours or not ratio:
         return ""
-    share = percent_of_peak(row, ours[1]["seconds"], peak)
+    share = percent_of_peak(row, ours[1], peak)
     wanted_share, wanted_ratio = row["goal"]
     missing = []
     if share < wanted_share:
@@ -108,7 +108,7 @@ def details(report):
                 if "seconds" not in result:
                     lines.append(f"{label}: – ({result['unsupported']})")
                     continue
-                share = percent_of_peak(row, result["seconds"], peak)
+                share = percent_of_peak(row, result, peak)
                 counted = (f"{result['count'] - result['dropped']} of {result['count']} samples"
                            if result.get("sampled") else "tried once, too slow to go on")
                 lines.append(f"{label}: {milliseconds(result['seconds'])} ms, {share:.0f} %, {counted}, "

@@ -135,8 +135,8 @@ def worth_sampling(results):
             if "seconds" in result and not result["wrong"] and result["seconds"] < 1.6 * best[key[0]]]
 
 
-def sample(contenders, results, chosen, probes, rounds, budget):
-    """Fills results[…]["samples"] with (seconds, share of the cores that others had, undisturbed)."""
+def sample(contenders, results, chosen, probes, rounds, budget, memory):
+    """Fills results[…]["samples"] with (seconds, share of the cores that others had, undisturbed, GB/s beside it)."""
     by_name = {contender.library: contender for contender in contenders}
     for library, contender in by_name.items():
         contender.ask("keep", variants=[variant for name, variant in chosen if name == library])
@@ -145,7 +145,7 @@ def sample(contenders, results, chosen, probes, rounds, budget):
         start = turn % len(chosen)
         for library, variant in chosen[start:] + chosen[:start]:
             result = results[library, variant]
-            good = sum(quiet for _, _, quiet in result["samples"])
+            good = sum(quiet for _, _, quiet, _ in result["samples"])
             if good >= rounds or good >= 3 and result.get("spent", 0) > budget:
                 continue
             if result.get("spent", 0) > 3 * budget and len(result["samples"]) >= 3:
@@ -157,7 +157,9 @@ def sample(contenders, results, chosen, probes, rounds, budget):
             others = (busy_seconds() - busy - answer["worked"]) / (spent * probes.threads)
             after = probes.measure()
             quiet = probes.is_quiet(before) and probes.is_quiet(after) and others < OTHERS
-            result["samples"].append((seconds, others, quiet))
+            if memory:  # shared with other machines of the host, whose turns take seconds
+                quiet = quiet and min(before[1], after[1]) >= UNDISTURBED * max(before[1], after[1])
+            result["samples"].append((seconds, others, quiet, (before[1] + after[1]) / 2))
             result["spent"] = result.get("spent", 0) + spent
 
 
@@ -168,13 +170,15 @@ def summarise(results):
         result.pop("spent", None)
         if not samples:
             continue
-        good = [seconds for seconds, _, quiet in samples if quiet]
+        good = [(seconds, beside) for seconds, _, quiet, beside in samples if quiet]
         result["count"], result["dropped"] = len(samples), len(samples) - len(good)
         result["noisy"] = len(good) < 3
         if result["noisy"]:
-            good = [seconds for seconds, _, _ in sorted(samples, key=lambda s: s[1])[:3]]
-        result["seconds"] = statistics.median(good)
-        result["fastest"] = min(seconds for seconds, _, _ in samples)
+            good = [(sample[0], sample[3]) for sample in sorted(samples, key=lambda s: s[1])[:3]]
+        result["seconds"] = statistics.median(seconds for seconds, _ in good)
+        # What could have been read meanwhile, at the bandwidth of that moment.
+        result["readable"] = statistics.median(seconds * beside for seconds, beside in good) * 1e9
+        result["fastest"] = min(sample[0] for sample in samples)
         result["sampled"] = True
 
 
@@ -184,7 +188,7 @@ def measure(problem, contenders, probes, rounds, budget, quick, log):
     compare_outputs(contenders, results)
     chosen = worth_sampling(results)
     if chosen:
-        sample(contenders, results, chosen, probes, rounds, budget)
+        sample(contenders, results, chosen, probes, rounds, budget, getattr(problem, "memory", False))
     summarise(results)
     for contender in contenders:
         contender.ask("forget")
