@@ -31,8 +31,8 @@ class Tokenizer:
     Examples
     --------
     >>> import qkv
-    >>> tokenizer = qkv.Tokenizer("gpt2")  # doctest: +SKIP
-    >>> tokenizer.decode(tokenizer.encode("Your journey starts"))  # doctest: +SKIP
+    >>> tokenizer = qkv.Tokenizer("gpt2")
+    >>> tokenizer.decode(tokenizer.encode("Your journey starts"))
     'Your journey starts'
     """
 
@@ -81,9 +81,11 @@ class GPT:
 
     Examples
     --------
-    >>> gpt = qkv.GPT("gpt2")                                           # doctest: +SKIP
-    >>> for token in gpt.generate("Once upon a time", max_tokens=20):   # doctest: +SKIP
+    >>> import qkv
+    >>> gpt = qkv.GPT("gpt2")
+    >>> for token in gpt.generate("Once upon a time", max_tokens=20):
     ...     print(token.text, end="", flush=True)
+    , there was a cat.
     """
 
     def __init__(self, folder: Union[str, os.PathLike], *, storage: Optional[str] = None, cache: str = "f32",

@@ -7,6 +7,7 @@ import struct
 
 import numpy as np
 import pytest
+from tiny_models import byte_tokenizer, make_parrot, save
 
 import qkv
 
@@ -15,42 +16,10 @@ SORT = SHARED / "models" / "nano-gpt-sort"
 needs_sort = pytest.mark.skipif(not SORT.exists(), reason=f"no {SORT}")
 
 
-def save(path, tensors):
-    header, blob = {}, b""
-    for name, array in tensors.items():
-        data = np.ascontiguousarray(array, dtype=np.float32).tobytes()
-        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [len(blob), len(blob) + len(data)]}
-        blob += data
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + blob)
-
-
-def byte_tokenizer():
-    """GPT-2's characters of the 256 bytes, an id each, and <|endoftext|>."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = iter(range(256, 512))
-    return {chr(b if b in plain else next(others)): b for b in range(256)} | {"<|endoftext|>": 256}
-
-
 @pytest.fixture
 def parrot(tmp_path):
-    """Says the bytes of a text, one a position, whatever it is told."""
-
     def make(says):
-        ids = list(says) + [256]
-        n = len(ids)
-        head = np.zeros((257, n))
-        head[ids, range(n)] = 9
-        zeros = {"wte": (257, n), "h.0.ln_1": (n,), "h.0.ln_2": (n,), "h.0.attn.c_attn": (3 * n, n),
-                 "h.0.attn.c_proj": (n, n), "h.0.mlp.c_fc": (4 * n, n), "h.0.mlp.c_proj": (n, 4 * n)}
-        save(tmp_path / "model.safetensors", {
-            **{f"{name}.weight": np.zeros(shape) for name, shape in zeros.items()},
-            "wpe.weight": np.eye(n), "ln_f.weight": np.ones(n), "lm_head.weight": head})
-        (tmp_path / "config.json").write_text(json.dumps({
-            "n_layer": 1, "n_head": 1, "n_embd": n, "vocab_size": 257, "block_size": n, "bias": False,
-            "eos_token_id": 256}))
-        (tmp_path / "vocab.json").write_text(json.dumps(byte_tokenizer()))
-        (tmp_path / "merges.txt").write_text("#version: 0.2\n")
+        make_parrot(tmp_path, says)
         return qkv.GPT(tmp_path)
 
     return make

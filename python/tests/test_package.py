@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from tiny_models import make_parrot, make_vit
 
 import qkv
 import qkv._core
@@ -18,6 +19,8 @@ import qkv._core
     ("qkv._attention", "numpy"),
     ("qkv._blocks", "numpy"),
     ("qkv._explain", "numpy"),
+    ("qkv._gpt", "numpy"),
+    ("qkv._kv_cache", "numpy"),
     ("qkv._layers", "numpy"),
     ("qkv._onnx", "numpy"),
     ("qkv._plan", "numpy"),
@@ -25,8 +28,14 @@ import qkv._core
     ("qkv.torch", "torch"),
     ("qkv.transformers", "transformers"),
 ])
-def test_examples_in_docstrings(module, needs):
+def test_examples_in_docstrings(module, needs, tmp_path, monkeypatch):
     pytest.importorskip(needs)
+    # Small ones behind the names that the examples open.
+    for name in ("gpt2", "vit-base-patch16-224"):
+        (tmp_path / name).mkdir()
+    make_parrot(tmp_path / "gpt2", b"nce upon a time, there was a cat.")
+    make_vit(tmp_path / "vit-base-patch16-224", 1000)
+    monkeypatch.chdir(tmp_path)
     result = doctest.testmod(importlib.import_module(module))
     assert result.attempted > 0 and result.failed == 0
 
