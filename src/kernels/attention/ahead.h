@@ -19,6 +19,9 @@ class FusedAhead {
   // `next` may be null: then nothing is fetched.
   FusedAhead(const AttentionProblem& p, const FusedUnit& unit, const FusedUnit* next) {
     if (next == nullptr) return;
+    // Where this unit will write: a line has to come from memory for that, too.
+    add(p.out, unit.sequence.batch, unit.head, unit.sequence.query_begin + unit.query_begin,
+        unit.query_count);
     const Sequence& s = next->sequence;
     const std::int64_t group = p.Hq / p.Hkv, head = next->head / group;
     add(p.query, s.batch, next->head, s.query_begin + next->query_begin, next->query_count);
@@ -78,7 +81,7 @@ class FusedAhead {
     rows_[count_++] = rows;
   }
 
-  Rows rows_[3];
+  Rows rows_[4];
   int count_ = 0, at_ = 0;
   std::int64_t lines_ = 0, step_ = 0;
 };

@@ -456,8 +456,8 @@ class FusedRun {
       const V now = hn::IfThenElse(grows, top, old);
       hn::StoreU(now, d, b.max + v * N);
       // exp(0) need not be 1 to the last bit: lanes that stay are left alone.
-      const V factor =
-          hn::IfThenElse(grows, ScoreTile<D>::exp(hn::Sub(old, now)), hn::Set(d, Real{1}));
+      using Relative = typename ScoreTile<D>::Relative;
+      const V factor = hn::IfThenElse(grows, Relative(old).to(Relative(now)), hn::Set(d, Real{1}));
       hn::StoreU(hn::Mul(hn::LoadU(d, b.sum + v * N), factor), d, b.sum + v * N);
       if (!with_output) continue;
       for (std::int64_t c = 0; c < p_.Dv; ++c) {

@@ -35,9 +35,40 @@ struct ScoreTile {
   Real* at(std::int64_t key, int v) const { return s + (key * vectors + v) * N; }
   static V minus_infinity() { return hn::Set(d, -kInfinity); }
 
-  static V exp(V x) {
-    return exp2_or_zero(d, hn::Mul(x, hn::Set(d, static_cast<Real>(1.44269504088896340735992))));
-  }
+  static V log2e() { return hn::Set(d, static_cast<Real>(1.44269504088896340735992)); }
+  static V exp(V x) { return exp2_or_zero(d, hn::Mul(x, log2e())); }
+
+  // exp(x - max), as 2^(x·log2 e - max·log2 e): an operation less. How max·log2 e is rounded is the
+  // same for all keys of a query, and cancels in the quotient by their sum. The difference comes
+  // first where max is so large that this rounding is not small itself (also while nothing was
+  // seen), and where there is no FMA, so that x·log2 e would be rounded by itself.
+  class Relative {
+   public:
+    explicit Relative(V max) : max_(max), scaled_(hn::Mul(max, log2e())) {}
+    // Whether near() does for all lanes.
+    bool all_near() const { return !HWY_NATIVE_FMA || hn::AllTrue(d, is_near(max_)); }
+    V near(V x) const {
+      return HWY_NATIVE_FMA ? exp2_or_zero(d, hn::MulSub(x, log2e(), scaled_))
+                            : exp(hn::Sub(x, max_));
+    }
+    V operator()(V x) const { return select(*this, near(x), x); }
+    // exp(max - other's max): from what is relative to this one to what is relative to the other.
+    V to(const Relative& other) const {
+      return select(other, exp2_or_zero(d, hn::Sub(scaled_, other.scaled_)), max_, is_near(max_));
+    }
+
+   private:
+    static auto is_near(V max) { return hn::Le(hn::Abs(max), hn::Set(d, Real{65536})); }
+    template <class... Mask>
+    static V select(const Relative& base, V close, V x, const Mask&... also) {
+      const V far = exp(hn::Sub(x, base.max_));
+      if constexpr (!HWY_NATIVE_FMA) return far;
+      auto near = is_near(base.max_);
+      ((near = hn::And(near, also)), ...);
+      return hn::IfThenElse(near, close, far);
+    }
+    V max_, scaled_;
+  };
 
   // s = cap·tanh(s / cap)
   void softcap(Real limit) const {
@@ -147,22 +178,22 @@ struct ScoreTile {
   // is.
   HWY_NOINLINE void exponentials(const Real* max_of, Real* sum_of, bool mark) const {
     for (int v = 0; v < vectors; ++v) {
-      const V max = hn::LoadU(d, max_of + v * N);
+      const Relative relative(hn::LoadU(d, max_of + v * N));
       const std::int64_t width = vectors * N;
       V sum = hn::Zero(d);
       Real* at = s + v * N;
-      if (mark) {
+      if (mark || !relative.all_near()) {
+        const V hidden = hn::Set(d, mark ? Real{-0.0} : Real{0});
         for (std::int64_t j = 0; j < keys; ++j, at += width) {
           const V x = hn::LoadU(d, at);
-          const V e = exp(hn::Sub(x, max));
+          const V e = relative(x);
           sum = hn::Add(sum, e);
-          const V minus_zero = hn::Set(d, Real{-0.0});
-          hn::StoreU(hn::IfThenElse(hn::Eq(x, minus_infinity()), minus_zero, e), d, at);
+          hn::StoreU(hn::IfThenElse(hn::Eq(x, minus_infinity()), hidden, e), d, at);
         }
       } else {
         HWY_UNROLL(4)
         for (std::int64_t j = 0; j < keys; ++j, at += width) {
-          const V e = exp(hn::Sub(hn::LoadU(d, at), max));
+          const V e = relative.near(hn::LoadU(d, at));
           sum = hn::Add(sum, e);
           hn::StoreU(e, d, at);
         }
@@ -174,12 +205,12 @@ struct ScoreTile {
   // s = exp(s - max) / sum; 0 where hidden, also in a query of NaN.
   void weights(const Real* max_of, const Real* sum_of, const Real* seen_of) const {
     for (int v = 0; v < vectors; ++v) {
-      const V max = hn::LoadU(d, max_of + v * N);
+      const Relative relative(hn::LoadU(d, max_of + v * N));
       const V inverse = hn::Div(hn::Set(d, Real{1}), hn::LoadU(d, sum_of + v * N));
       const auto seen = hn::Ne(hn::LoadU(d, seen_of + v * N), hn::Zero(d));
       for (std::int64_t j = 0; j < keys; ++j) {
         const V x = hn::LoadU(d, at(j, v));
-        const V weight = hn::Mul(exp(hn::Sub(x, max)), inverse);
+        const V weight = hn::Mul(relative(x), inverse);
         const auto shown = hn::And(seen, hn::Ne(x, minus_infinity()));
         hn::StoreU(hn::IfThenElseZero(shown, weight), d, at(j, v));
       }
