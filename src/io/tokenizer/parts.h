@@ -20,7 +20,8 @@ struct AddedToken {
   bool strip_left = false, strip_right = false;  // takes the spaces beside it
 };
 
-// Finds added tokens: the leftmost, of those the longest.
+// Finds added tokens: the leftmost, of those the longest; of two that are the same text once it is
+// normalised, the one that was inserted first.
 class AddedTokens {
  public:
   void insert(AddedToken token);

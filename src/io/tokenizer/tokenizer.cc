@@ -21,6 +21,7 @@ void AddedTokens::insert(AddedToken token) {
     if (fresh) ends_.push_back(-1);
     node = edge->second;
   }
+  if (ends_[node] >= 0) return;
   ends_[node] = static_cast<std::int32_t>(tokens_.size());
   tokens_.push_back(std::move(token));
 }

@@ -308,6 +308,10 @@ TEST(Tokenizer, AddedTokensAreNoSymbolsOfWords) {
   const Tokenizer tokenizer = open(text);
   EXPECT_EQ(tokenizer.encode("Q hQ Q", false), (std::vector<TokenId>{284, 275, 3 + 'Q', 284}));
   EXPECT_EQ(tokenizer.find("Q"), 284);
+  // Of two that are the same once they are normalised, the first.
+  text.added.insert(text.added.size() - 1,
+                    R"(, {"id": 285, "content": "  "}, {"id": 286, "content": " \u2581"})");
+  EXPECT_EQ(open(text).encode("  h", false), (std::vector<TokenId>{285, 260}));
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("Q hQ Q")), "Q hQ Q");
   // The same of a word that would be a token.
   TokenizerText words = small_llama3();
