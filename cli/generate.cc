@@ -142,8 +142,9 @@ void generate(const GenerateArguments& args, Context& context) {
   outcome.prompt = static_cast<std::int64_t>(prompt.size());
   DecoderSessionOptions session_options;
   // The last token is given out, but needs no place of its own.
-  session_options.capacity = std::min(model.decoder().context(),
-                                      outcome.prompt + std::max<std::int64_t>(args.max_tokens, 1));
+  session_options.capacity =
+      outcome.prompt + std::clamp<std::int64_t>(args.max_tokens, 1, model.decoder().context());
+  session_options.capacity = std::min(session_options.capacity, model.decoder().context());
   session_options.storage = storage_of(args.cache);
   session_options.threads = args.threads;
   DecoderSession session(model.decoder(), session_options);

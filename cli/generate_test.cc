@@ -67,6 +67,9 @@ TEST_F(CliGenerate, IdsStreamAndTheSummaryIsOnStderr) {
   EXPECT_NE(one.out, two.out);
   const Outcome full = generate({"--tokens", "3,30,0", "--cache", "int8", "--top-k", "5"});
   EXPECT_THAT(full.err, AllOf(HasSubstr("20 of 20 tokens, int8"), HasSubstr("context")));
+  const Outcome most = generate({"--tokens", "3,30,0", "--max-tokens", "9223372036854775807"});
+  ASSERT_EQ(most.status, Status::ok) << most.err;
+  EXPECT_THAT(most.err, AllOf(HasSubstr("20 of 20 tokens"), HasSubstr("context")));
 }
 
 TEST_F(CliGenerate, JsonIsAnObjectALine) {

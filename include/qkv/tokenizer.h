@@ -44,8 +44,10 @@ class QKV_API Tokenizer {
   // The bytes of one token: "Ġthe" is " the", "<0xE2>" one byte. Refuses an id that is none.
   std::string_view bytes(std::int32_t id) const;
 
-  // The text of all of them; ill-formed bytes become U+FFFD. The older Llamas' first space, which
-  // encode put there, is taken away.
+  // The text of all of them; ill-formed bytes become U+FFFD: one for each longest piece that could
+  // have begun a character, as in Python's errors="replace". A byte-fallback vocabulary's tokens of
+  // a byte each that stand in a row are a text together, or else one U+FFFD for each of them. The
+  // older Llamas' first space, which encode put there, is taken away.
   std::string decode(std::span<const std::int32_t> ids, bool skip_special = true) const;
 
   // Ids run from 0 up to below it; not all of them need to be a token.
@@ -69,7 +71,9 @@ class QKV_API Tokenizer {
 };
 
 // Decodes token by token. A character that is not yet whole is held back until it is; one that
-// cannot become whole any more is U+FFFD.
+// cannot become whole any more is U+FFFD. All pieces together are what decode() gives, but for one
+// thing: whole characters that a run of bytes spelt before it broke (byte-fallback) are shown as
+// they come, and cannot be taken back; the rest of such a run is a U+FFFD for each byte.
 class QKV_API TokenStream {
  public:
   explicit TokenStream(Tokenizer tokenizer, bool skip_special = true);
@@ -78,8 +82,13 @@ class QKV_API TokenStream {
   std::string finish();               // what was held back
 
  private:
+  std::string whole_characters();
+  std::string push_byte(char byte);
+  std::string end_run();
+
   Tokenizer tokenizer_;
   bool skip_special_, first_ = true;
+  bool broken_ = false;  // the run of bytes that is under way is no text
   std::string held_;
 };
 

@@ -27,8 +27,14 @@ Generator::Generator(const GptModel& model, DecoderSession& session,
     if (stop.empty()) refuse.value("stop", "texts that are not empty", "an empty one");
     if (!model.tokenizer()) refuse.value("stop", "none, since the model has no tokenizer", "one");
   }
-  if (model.tokenizer()) stream_.emplace(*model.tokenizer());
   logits_ = session_.append(prompt);
+  if (model.tokenizer()) {
+    // The text goes on after the prompt: its first space is the model's, and is kept.
+    stream_.emplace(*model.tokenizer());
+    for (const std::int32_t id : prompt) {
+      if (model.tokenizer()->contains(id)) (void)stream_->push(id);
+    }
+  }
   if (options.max_tokens == 0) end_ = GenerateEnd::max_tokens;
 }
 

@@ -15,8 +15,11 @@ namespace {
 class Parrot : public GptFolderTest {
  protected:
   GptModel parrot(const std::vector<std::int32_t>& says, bool tokenizer = true) {
+    return parrot(says, tokenizer ? io::small_byte_level().json() : "");
+  }
+  GptModel parrot(const std::vector<std::int32_t>& says, const std::string& tokenizer) {
     const auto n = static_cast<std::int64_t>(says.size());
-    const std::int64_t V = 270;
+    const std::int64_t V = 290;
     Checkpoint checkpoint;
     const auto zeros = [&](const std::string& name, const Dims& shape) {
       checkpoint.add(name, Tensor(DType::f32, shape));
@@ -37,18 +40,19 @@ class Parrot : public GptFolderTest {
     zeros("h.0.mlp.c_proj.weight", {n, 4 * n});
     checkpoint.add("lm_head.weight", std::move(head));
     checkpoint.save(path("model.safetensors"));
-    file("config.json", R"({"n_layer": 1, "n_head": 1, "vocab_size": 270, "bias": false,
+    file("config.json", R"({"n_layer": 1, "n_head": 1, "vocab_size": 290, "bias": false,
                             "eos_token_id": 269, "n_embd": )" +
                             std::to_string(n) + R"(, "block_size": )" + std::to_string(n) + "}");
-    if (tokenizer) file("tokenizer.json", io::small_byte_level().json());
+    if (!tokenizer.empty()) file("tokenizer.json", tokenizer);
     return GptModel::load(directory_);
   }
 
   // What it says after one token, and why it ends.
-  std::pair<std::string, GenerateEnd> said(const GptModel& model, GenerateOptions options) {
+  std::pair<std::string, GenerateEnd> said(const GptModel& model, GenerateOptions options,
+                                           std::int32_t after = 'x') {
     options.sampler.temperature = 0;
     DecoderSession session(model.decoder());
-    Generator generator(model, session, std::vector<std::int32_t>{'x'}, options);
+    Generator generator(model, session, std::vector<std::int32_t>{after}, options);
     std::string text;
     pieces_.clear();
     while (const auto token = generator.next()) {
@@ -93,6 +97,21 @@ TEST_F(Parrot, HoldsBackCharactersThatAreNotWhole) {
                                                "\ufffd"
                                                "a",
                                                ""}));
+}
+
+// An older Llama: ▁ is 259, ▁h 275, h 260, <s> 1, byte b 3 + b.
+TEST_F(Parrot, GoesOnAfterThePrompt) {
+  const GptModel model =
+      parrot({275, 259, 3 + 0xe1, 3 + 'A', 3 + 0xc3, 260, 289}, io::small_llama2().json());
+  const std::string rest =
+      "h \ufffd\ufffd\ufffd"
+      "h";
+  EXPECT_EQ(said(model, {}, 260), (Said{" " + rest, GenerateEnd::context}));
+  // Where no text was before, the space in front is the tokenizer's.
+  EXPECT_EQ(said(model, {}, 1), (Said{rest, GenerateEnd::context}));
+  // A character that the prompt began.
+  const GptModel other = parrot({3 + 0xa9, 260}, io::small_llama2().json());
+  EXPECT_EQ(said(other, {}, 3 + 0xc3), (Said{"\u00e9h", GenerateEnd::context}));
 }
 
 TEST_F(Parrot, RefusesWhatMakesNoSense) {

@@ -27,11 +27,8 @@ std::size_t MergeTable::slot_of(std::uint64_t key) const noexcept {
   return at;
 }
 
-bool MergeTable::insert(TokenId left, TokenId right, Merge merge) {
-  Slot& slot = slots_[slot_of(key_of(left, right))];
-  if (slot.key != kFree) return false;
-  slot = {key_of(left, right), merge};
-  return true;
+void MergeTable::insert(TokenId left, TokenId right, Merge merge) noexcept {
+  slots_[slot_of(key_of(left, right))] = {key_of(left, right), merge};
 }
 
 const MergeTable::Merge* MergeTable::find(TokenId left, TokenId right) const noexcept {

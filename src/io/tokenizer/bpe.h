@@ -25,8 +25,8 @@ class MergeTable {
 
   explicit MergeTable(std::size_t count);
 
-  // False if the pair is there already: the earlier one counts.
-  bool insert(TokenId left, TokenId right, Merge merge);
+  // Of a pair that is there already, the later merge counts.
+  void insert(TokenId left, TokenId right, Merge merge) noexcept;
   const Merge* find(TokenId left, TokenId right) const noexcept;
 
  private:

@@ -20,7 +20,8 @@ struct AddedToken {
   bool strip_left = false, strip_right = false;  // takes the spaces beside it
 };
 
-// Finds added tokens: the leftmost, of those the longest.
+// Finds added tokens: the leftmost, of those the longest; of two that are the same text once it is
+// normalised, the one that was inserted first.
 class AddedTokens {
  public:
   void insert(AddedToken token);
@@ -66,10 +67,19 @@ struct Tokenizer::Parts {
 
   std::unordered_map<std::string_view, std::int32_t> ids;  // views of `names`
   std::vector<std::string> names, bytes;                   // by id
-  std::vector<std::uint8_t> present, special;              // by id: 0 or 1
+  // By id, 0 or 1. Those that are not the model's were added, and found in no word.
+  std::vector<std::uint8_t> present, of_model, special;
+  std::vector<std::uint8_t> one_byte;  // <0xE2> of a byte-fallback vocabulary
   io::MergeTable merges{0};
   io::AddedTokens raw, normalized;
   std::vector<std::int32_t> before, after;  // that the template puts around a text
+
+  // Of a token of the model's, or -1.
+  std::int32_t model_id(std::string_view name) const noexcept {
+    const auto id = ids.find(name);
+    if (id == ids.end() || of_model[static_cast<std::size_t>(id->second)] == 0) return -1;
+    return id->second;
+  }
 };
 
 }  // namespace qkv
@@ -86,6 +96,8 @@ int byte_of_char(char32_t code) noexcept;
 std::string bytes_of_byte_level(std::string_view name);
 // The same of a byte-fallback vocabulary: ▁ is a space, <0xE2> a byte.
 std::string bytes_of_byte_fallback(std::string_view name);
+// Which byte <0xE2> is, or -1 if the name has another form.
+int byte_of_name(std::string_view name) noexcept;
 
 inline constexpr std::string_view kMark = "\xe2\x96\x81";  // ▁
 

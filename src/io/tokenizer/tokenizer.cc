@@ -21,6 +21,7 @@ void AddedTokens::insert(AddedToken token) {
     if (fresh) ends_.push_back(-1);
     node = edge->second;
   }
+  if (ends_[node] >= 0) return;
   ends_[node] = static_cast<std::int32_t>(tokens_.size());
   tokens_.push_back(std::move(token));
 }
@@ -72,15 +73,20 @@ std::string bytes_of_byte_level(std::string_view name) {
   return bytes;
 }
 
-std::string bytes_of_byte_fallback(std::string_view name) {
-  const auto digit = [&](std::size_t i) -> int {
-    const char c = name[i];
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+int byte_of_name(std::string_view name) noexcept {
+  if (name.size() != 6 || !name.starts_with("<0x") || name[5] != '>') return -1;
+  const auto digit = [](char c) -> int {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
   };
-  if (name.size() == 6 && name.starts_with("<0x") && name[5] == '>' && digit(3) >= 0 &&
-      digit(4) >= 0) {
-    return std::string(1, static_cast<char>(digit(3) * 16 + digit(4)));
-  }
+  const int high = digit(name[3]), low = digit(name[4]);
+  return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+std::string bytes_of_byte_fallback(std::string_view name) {
+  if (const int byte = byte_of_name(name); byte >= 0)
+    return std::string(1, static_cast<char>(byte));
   std::string bytes;
   for (std::size_t at = 0; at < name.size();) {
     const bool mark = name.substr(at).starts_with(kMark);
@@ -186,13 +192,13 @@ class Encoder {
 
   void word(std::string_view text) {
     symbols_.clear();
+    unknown_end_ = 0;
     if (parts_.byte_level) {
       if (parts_.ignore_merges && whole_word(text)) return;
       for (const char c : text) byte_symbol(static_cast<unsigned char>(c));
     } else {
       if (parts_.ignore_merges) {
-        const auto id = parts_.ids.find(text);
-        if (id != parts_.ids.end()) return out_.push_back(id->second);
+        if (const TokenId id = parts_.model_id(text); id >= 0) return out_.push_back(id);
       }
       for (std::size_t at = 0; at < text.size();) {
         const std::string_view c = text.substr(at, first_char(text.substr(at)).size);
@@ -206,10 +212,9 @@ class Encoder {
   bool whole_word(std::string_view text) {
     std::string name;
     for (const char c : text) append_utf8(name, char_of_byte(static_cast<unsigned char>(c)));
-    const auto id = parts_.ids.find(name);
-    if (id == parts_.ids.end()) return false;
-    out_.push_back(id->second);
-    return true;
+    const TokenId id = parts_.model_id(name);
+    if (id >= 0) out_.push_back(id);
+    return id >= 0;
   }
 
   void byte_symbol(unsigned char byte) {
@@ -219,8 +224,7 @@ class Encoder {
   }
 
   void char_symbol(std::string_view c) {
-    const auto id = parts_.ids.find(c);
-    if (id != parts_.ids.end()) return symbols_.push_back(id->second);
+    if (const TokenId id = parts_.model_id(c); id >= 0) return symbols_.push_back(id);
     const auto known = [&](char b) { return parts_.byte_ids[static_cast<unsigned char>(b)] >= 0; };
     if (!std::all_of(c.begin(), c.end(), known)) return unknown(in_quotes(c));
     for (const char b : c) symbols_.push_back(parts_.byte_ids[static_cast<unsigned char>(b)]);
@@ -230,12 +234,14 @@ class Encoder {
     if (parts_.unknown < 0) {
       refuse(parts_.where, "text", "characters that the vocabulary has symbols for", what);
     }
-    if (parts_.fuse_unknown && !symbols_.empty() && symbols_.back() == parts_.unknown) return;
+    if (parts_.fuse_unknown && !symbols_.empty() && unknown_end_ == symbols_.size()) return;
     symbols_.push_back(parts_.unknown);
+    unknown_end_ = symbols_.size();
   }
 
   const Tokenizer::Parts& parts_;
   std::vector<TokenId> out_, symbols_;
+  std::size_t unknown_end_ = 0;  // behind the last symbol that stands for unknown characters
   Merger merge_;
 };
 
@@ -278,10 +284,25 @@ std::string_view Tokenizer::bytes(std::int32_t id) const {
 }
 
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special) const {
-  TokenStream stream(*this, skip_special);
-  std::string text;
-  for (const std::int32_t id : ids) text += stream.push(id);
-  return text + stream.finish();
+  const Parts& parts = *parts_;
+  std::string text, run;  // of tokens of a byte each, in a row
+  const auto end_run = [&] {
+    text += io::is_utf8(run) ? run : io::replacements(run.size());
+    run.clear();
+  };
+  for (const std::int32_t id : ids) {
+    const std::string_view token = bytes(id);
+    if (skip_special && is_special(id)) continue;
+    if (parts.one_byte[static_cast<std::size_t>(id)] != 0) {
+      run += token;
+    } else {
+      end_run();
+      text += token;
+    }
+  }
+  end_run();
+  if (parts.strip_first_space && text.starts_with(' ')) text.erase(0, 1);
+  return parts.byte_level ? io::with_replacements(text) : text;
 }
 
 std::optional<std::int32_t> Tokenizer::find(std::string_view token) const noexcept {
@@ -305,10 +326,24 @@ TokenStream::TokenStream(Tokenizer tokenizer, bool skip_special)
 std::string TokenStream::push(std::int32_t id) {
   const std::string_view bytes = tokenizer_.bytes(id);
   if (skip_special_ && tokenizer_.is_special(id)) return {};
-  held_ += bytes;
-  if (first_ && tokenizer_.parts_->strip_first_space && held_.starts_with(' ')) held_.erase(0, 1);
-  first_ = false;
-  // All but a character that is still incomplete at the end.
+  const Tokenizer::Parts& parts = *tokenizer_.parts_;
+  if (parts.byte_level) {
+    held_ += bytes;
+    return whole_characters();
+  }
+  std::string ready;
+  if (parts.one_byte[static_cast<std::size_t>(id)] != 0) {
+    ready = push_byte(bytes[0]);
+  } else {
+    ready = end_run().append(bytes);
+  }
+  if (first_ && parts.strip_first_space && ready.starts_with(' ')) ready.erase(0, 1);
+  first_ = first_ && bytes.empty();
+  return ready;
+}
+
+// Byte-level: all but a character that is still incomplete at the end.
+std::string TokenStream::whole_characters() {
   std::size_t keep = 0;
   for (std::size_t back = 1; back <= std::min<std::size_t>(3, held_.size()); ++back) {
     const std::string_view end = std::string_view(held_).substr(held_.size() - back);
@@ -319,10 +354,30 @@ std::string TokenStream::push(std::int32_t id) {
   return io::with_replacements(ready);
 }
 
+// Byte-fallback: held_ is the character that a run of bytes is about to spell.
+std::string TokenStream::push_byte(char byte) {
+  held_ += byte;
+  if (!broken_ && utf8_sequence(held_) == 0) {
+    if (io::may_become_utf8(held_)) return {};
+    broken_ = true;
+  }
+  std::string ready = broken_ ? io::replacements(held_.size()) : held_;
+  held_.clear();
+  return ready;
+}
+
+std::string TokenStream::end_run() {
+  std::string rest = io::replacements(held_.size());
+  held_.clear();
+  broken_ = false;
+  return rest;
+}
+
 std::string TokenStream::finish() {
+  first_ = true;
+  if (!tokenizer_.parts_->byte_level) return end_run();
   std::string rest = io::with_replacements(held_);
   held_.clear();
-  first_ = true;
   return rest;
 }
 

@@ -33,8 +33,9 @@ void add_token(Parts& parts, const JsonPlace& place, std::int64_t id, std::strin
   if (at >= parts.names.size()) {
     parts.names.resize(at + 1);
     parts.bytes.resize(at + 1);
-    parts.present.resize(at + 1);
-    parts.special.resize(at + 1);
+    for (auto* flags : {&parts.present, &parts.of_model, &parts.special, &parts.one_byte}) {
+      flags->resize(at + 1);
+    }
   }
   if (parts.present[at] != 0 && parts.names[at] != name) {
     place.refuse(fmt::format("an id of its own for {}", in_quotes(name)),
@@ -55,6 +56,7 @@ void read_vocabulary(Parts& parts, const JsonPlace& vocab) {
                    id == nullptr ? "no integer" : fmt::format("{}", *id));
     }
     add_token(parts, vocab, *id, name);
+    parts.of_model[static_cast<std::size_t>(*id)] = 1;
   }
 }
 
@@ -62,10 +64,17 @@ void read_vocabulary(Parts& parts, const JsonPlace& vocab) {
 void index_vocabulary(Parts& parts) {
   for (std::size_t id = 0; id < parts.names.size(); ++id) {
     if (parts.present[id] == 0) continue;
-    parts.ids.emplace(parts.names[id], static_cast<TokenId>(id));
-    if (!parts.bytes[id].empty()) continue;  // an added token: as it stands
-    parts.bytes[id] = parts.byte_level ? io::bytes_of_byte_level(parts.names[id])
-                                       : io::bytes_of_byte_fallback(parts.names[id]);
+    const std::string& name = parts.names[id];
+    const auto [at, fresh] = parts.ids.emplace(name, static_cast<TokenId>(id));
+    if (!fresh) {
+      io::refuse(parts.where, "vocabulary", fmt::format("one id for {}", in_quotes(name)),
+                 fmt::format("{} and {}", at->second, id));
+    }
+    // Of an added token that is found in normalised text: that text.
+    const std::string& shown = parts.bytes[id].empty() ? name : parts.bytes[id];
+    parts.one_byte[id] = !parts.byte_level && io::byte_of_name(shown) >= 0 ? 1 : 0;
+    parts.bytes[id] =
+        parts.byte_level ? io::bytes_of_byte_level(shown) : io::bytes_of_byte_fallback(shown);
   }
   for (int byte = 0; byte < 256; ++byte) {
     std::string name;
@@ -74,8 +83,7 @@ void index_vocabulary(Parts& parts) {
     } else {
       name = fmt::format("<0x{:02X}>", byte);
     }
-    const auto id = parts.ids.find(name);
-    parts.byte_ids[byte] = id == parts.ids.end() ? -1 : id->second;
+    parts.byte_ids[byte] = parts.model_id(name);
   }
 }
 
@@ -91,9 +99,9 @@ class MergeReader {
   template <typename Refuse>
   void add(std::string_view left, std::string_view right, Refuse&& refuse) {
     const auto id = [&](std::string_view name) {
-      const auto at = parts_.ids.find(name);
-      if (at == parts_.ids.end()) refuse("tokens of the vocabulary", in_quotes(name));
-      return at->second;
+      const TokenId at = parts_.model_id(name);
+      if (at < 0) refuse("tokens of the vocabulary", in_quotes(name));
+      return at;
     };
     joined_.assign(left).append(right);
     const TokenId result = id(joined_);
@@ -206,7 +214,13 @@ void read_metaspace(Parts& parts, const JsonPlace& part) {
 }
 
 void read_byte_level(Parts& parts, const JsonPlace& part) {
-  if (flag(part, "add_prefix_space", true)) parts.prefix = io::Prefix::space;
+  if (flag(part, "add_prefix_space", true)) {
+    // It would go in front of each word, not of the text.
+    if (parts.words != io::PreTokenizer::none) {
+      part.get("add_prefix_space").refuse("false after a Split");
+    }
+    parts.prefix = io::Prefix::space;
+  }
   if (flag(part, "use_regex", true)) {
     if (parts.words != io::PreTokenizer::none) part.get("use_regex").refuse("false after a Split");
     parts.words = io::PreTokenizer::gpt2;
@@ -288,14 +302,14 @@ void read_added_tokens(Parts& parts, const JsonPlace& added) {
     if (flag(token, "single_word", false)) token.get("single_word").refuse("false");
     const std::int64_t id = token.at("id").integer(0, most);
     add_token(parts, token, id, content);
-    parts.bytes[static_cast<std::size_t>(id)] = content;
     const bool special = flag(token, "special", false);
     parts.special[static_cast<std::size_t>(id)] = special ? 1 : 0;
     const bool normal = flag(token, "normalized", !special);
+    const std::string found = normal ? io::normalized(parts, content) : std::string(content);
+    parts.bytes[static_cast<std::size_t>(id)] = found;
     (normal ? parts.normalized : parts.raw)
-        .insert({static_cast<TokenId>(id),
-                 normal ? io::normalized(parts, content) : std::string(content),
-                 flag(token, "lstrip", false), flag(token, "rstrip", false)});
+        .insert({static_cast<TokenId>(id), found, flag(token, "lstrip", false),
+                 flag(token, "rstrip", false)});
   }
 }
 
@@ -332,27 +346,33 @@ void read_post_processor(Parts& parts, const JsonPlace& post_processor) {
   }
 }
 
+// Replace ▁ by a space, ByteFallback, Fuse, and maybe Strip: another order, or one less, gives
+// another text.
+void read_fallback_decoder(Parts& parts, const JsonPlace& decoder) {
+  constexpr std::string_view chain[] = {"Replace", "ByteFallback", "Fuse", "Strip"};
+  const std::vector<JsonPlace> all = flattened(decoder, "decoders");
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (i >= std::size(chain)) all[i].refuse("nothing after Strip");
+    if (type_of(all[i]) != chain[i]) all[i].get("type").refuse(chain[i]);
+  }
+  if (all.size() < 3) decoder.refuse("Replace, ByteFallback, Fuse, and maybe Strip");
+  if (all[0].at("pattern").at("String").string() != io::kMark ||
+      all[0].at("content").string() != " ") {
+    all[0].refuse("Replace of ▁ by a space");
+  }
+  if (all.size() < 4) return;
+  if (all[3].at("content").string() != " " || all[3].at("stop").integer(0, 99) != 0) {
+    all[3].refuse("Strip of spaces at the start");
+  }
+  parts.strip_first_space = all[3].at("start").integer(0, 1) == 1;
+}
+
 // What is decoded follows from the vocabulary; only the first space is the decoder's to say.
 void read_decoder(Parts& parts, const JsonPlace& decoder) {
+  if (decoder.is_null()) return;
+  if (!parts.byte_level) return read_fallback_decoder(parts, decoder);
   for (const JsonPlace& part : flattened(decoder, "decoders")) {
-    const std::string_view type = type_of(part);
-    if (parts.byte_level) {
-      if (type != "ByteLevel") part.get("type").refuse("ByteLevel, as the pre-tokenizer");
-    } else if (type == "Strip") {
-      if (part.at("content").string() != " " || part.at("stop").integer(0, 99) != 0) {
-        part.refuse("Strip of spaces at the start");
-      }
-      parts.strip_first_space = part.at("start").integer(0, 1) == 1;
-    } else if (type == "Metaspace") {
-      parts.strip_first_space = parts.prefix != io::Prefix::none;
-    } else if (type == "Replace") {
-      if (part.at("pattern").at("String").string() != io::kMark ||
-          part.at("content").string() != " ") {
-        part.refuse("Replace of ▁ by a space");
-      }
-    } else if (type != "ByteFallback" && type != "Fuse") {
-      part.get("type").refuse("Replace, ByteFallback, Fuse, Strip or Metaspace");
-    }
+    if (type_of(part) != "ByteLevel") part.get("type").refuse("ByteLevel, as the pre-tokenizer");
   }
 }
 

@@ -98,6 +98,12 @@ bool may_become_utf8(std::string_view text) noexcept {
          ill_formed_size(text) == text.size();
 }
 
+std::string replacements(std::size_t count) {
+  std::string text;
+  for (std::size_t i = 0; i < count; ++i) text += kReplacement;
+  return text;
+}
+
 std::string with_replacements(std::string_view bytes) {
   std::string text;
   text.reserve(bytes.size());

@@ -25,6 +25,9 @@ void append_utf8(std::string& to, char32_t code);
 // character: what Python's decode(errors="replace") and Rust's from_utf8_lossy do.
 std::string with_replacements(std::string_view bytes);
 
+// U+FFFD that many times.
+std::string replacements(std::size_t count);
+
 // Of an ill-formed start (not empty): bytes that one U+FFFD stands for.
 std::size_t ill_formed_size(std::string_view text) noexcept;
 
