@@ -52,8 +52,8 @@ void run_depthwise(const ConvWeights& weights, const TensorView& x, const Mutabl
                    DType dtype, int threads) {
   const std::int64_t channels = x.dim(1), W = x.dim(3);
   if (dtype == DType::f32 && has_fast_depthwise(weights, x, out)) {
-    Tensor scratch(DType::f32,
-                   {worker_count(x.dim(0) * channels, threads), 3, depthwise_padded(W)});
+    Tensor scratch(DType::f32, {worker_count(x.dim(0) * channels, threads), kDepthwiseLines,
+                                depthwise_padded(W)});
     return run_fast_depthwise(weights, x.unflatten(1, {1, channels}),
                               out.unflatten(1, {1, channels}), false, threads,
                               scratch.as<float>().data());
@@ -98,7 +98,7 @@ void run_fast_depthwise(const ConvWeights& weights, const TensorView& x,
       plane.y = static_cast<float*>(out.data()) + b * out.stride(0) + c / each * out.stride(1) +
                 c % each * out.stride(2);
       plane.y_stride = out.stride(3);
-      kernels.depthwise(plane, scratch + worker * 3 * depthwise_padded(W));
+      kernels.depthwise(plane, scratch + worker * kDepthwiseLines * depthwise_padded(W));
     }
   });
 }

@@ -37,7 +37,7 @@ void run_depthwise(const ConvWeights& weights, const TensorView& x, const Mutabl
 // The same where the vectorised kernel can do it, on channels in groups: images
 // [B, groups, channels / groups, H, W], f32, lines of x and out without gaps between their
 // elements, weights without gaps. Adds to what is in out if `accumulate`. `scratch` has
-// 3·depthwise_padded(W) numbers for each of the workers of B·channels items.
+// kDepthwiseLines·depthwise_padded(W) numbers for each of the workers of B·channels items.
 bool has_fast_depthwise(const ConvWeights& weights, const TensorView& x,
                         const MutableTensorView& out);
 void run_fast_depthwise(const ConvWeights& weights, const TensorView& x,

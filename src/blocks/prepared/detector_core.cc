@@ -28,7 +28,7 @@ PreparedLinear prepare(const ConvWeights& conv, const PrepareOptions& options) {
 }
 
 Dims lines_of(const ImageSize& size, std::int64_t planes, int threads) {
-  return {worker_count(size.B * planes, threads), 3, depthwise_padded(size.W)};
+  return {worker_count(size.B * planes, threads), kDepthwiseLines, depthwise_padded(size.W)};
 }
 
 }  // namespace

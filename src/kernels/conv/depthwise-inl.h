@@ -1,7 +1,7 @@
 // The depthwise 3×3 convolution of one plane of f32 (depthwise.h). Included once for each SIMD
 // target.
 //
-// Three padded lines of the image are kept, each copied once: then no vector meets an edge. Vectors
+// A few padded lines of the image are kept, each copied once: then no vector meets an edge. Vectors
 // are of at most 8 lanes, since the images of a detector are narrow (20 or 40 pixels).
 
 #if defined(QKV_KERNELS_CONV_DEPTHWISE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -23,49 +23,86 @@ HWY_BEFORE_NAMESPACE();
 namespace qkv::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-inline void depthwise_plane(const DepthwisePlane& p, float* scratch) noexcept {
-  const hn::CappedTag<float, 8> d;
-  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const std::int64_t padded = depthwise_padded(p.width);
-  float* lines[3] = {scratch, scratch + padded, scratch + 2 * padded};
-  std::fill(scratch, scratch + 3 * padded, 0.0f);
-  const std::size_t bytes = static_cast<std::size_t>(p.width) * sizeof(float);
-  if (p.height > 0) std::memcpy(lines[2] + 1, p.x, bytes);
-  hn::Vec<decltype(d)> taps[9];
-  for (int t = 0; t < 9; ++t) taps[t] = hn::Set(d, p.taps[t]);
-  const auto bias = hn::Set(d, p.bias);
-  for (std::int64_t h = 0; h < p.height; ++h) {
-    std::rotate(lines, lines + 1, lines + 3);
-    if (h + 1 < p.height) {
-      std::memcpy(lines[2] + 1, p.x + (h + 1) * p.x_stride, bytes);
-    } else {
-      std::fill(lines[2], lines[2] + padded, 0.0f);
-    }
-    float* y = p.y + h * p.y_stride;
-    for (std::int64_t w = 0; w < p.width; w += lanes) {
-      // Three chains, one a line.
-      auto top = bias, middle = hn::Zero(d), bottom = hn::Zero(d);
-      for (int v = 0; v < 3; ++v) {
-        top = hn::MulAdd(hn::LoadU(d, lines[0] + w + v), taps[v], top);
-        middle = hn::MulAdd(hn::LoadU(d, lines[1] + w + v), taps[3 + v], middle);
-        bottom = hn::MulAdd(hn::LoadU(d, lines[2] + w + v), taps[6 + v], bottom);
+class DepthwiseRun {
+  using D = hn::CappedTag<float, 8>;
+  using V = hn::Vec<D>;
+  static constexpr D d{};
+  static constexpr std::int64_t N = hn::MaxLanes(D());
+  // A line is copied so long before it is read that its bytes have left the store buffer: what was
+  // written in other pieces than it is read in would have to wait for that.
+  static constexpr std::int64_t kAhead = kDepthwiseLines - 3;
+
+ public:
+  DepthwiseRun(const DepthwisePlane& p, float* scratch) : p_(p), lines_(scratch) {}
+
+  void run() const {
+    std::fill(lines_, lines_ + kDepthwiseLines * padded_, 0.0f);
+    for (std::int64_t row = 0; row < kAhead; ++row) bring(row);
+    for (std::int64_t h = 0; h < p_.height; ++h) {
+      bring(h + kAhead);
+      const float* above[3] = {line(h - 1), line(h), line(h + 1)};
+      if (p_.width < N) {
+        narrow(above, p_.y + h * p_.y_stride);
+      } else {
+        wide(above, p_.y + h * p_.y_stride);
       }
-      auto sum = hn::Add(hn::Add(top, middle), bottom);
-      if (w + lanes <= p.width) {
-        if (p.accumulate) sum = hn::Add(sum, hn::LoadU(d, y + w));
-        hn::StoreU(sum, d, y + w);
-        continue;
-      }
-      const std::size_t rest = static_cast<std::size_t>(p.width - w) * sizeof(float);
-      HWY_ALIGN float line[hn::MaxLanes(d)] = {};
-      if (p.accumulate) {
-        std::memcpy(line, y + w, rest);
-        sum = hn::Add(sum, hn::Load(d, line));
-      }
-      hn::Store(sum, d, line);
-      std::memcpy(y + w, line, rest);
     }
   }
+
+ private:
+  float* line(std::int64_t row) const { return lines_ + (row + 1) % kDepthwiseLines * padded_; }
+
+  // Row -1 and row `height` are 0, as is what is left and right of each.
+  void bring(std::int64_t row) const {
+    if (row < p_.height) {
+      std::memcpy(line(row) + 1, p_.x + row * p_.x_stride,
+                  static_cast<std::size_t>(p_.width) * sizeof(float));
+    } else if (row == p_.height) {
+      std::fill(line(row), line(row) + padded_, 0.0f);
+    }
+  }
+
+  // The convolution at w and the lanes that follow.
+  HWY_INLINE V at(const float* const (&above)[3], std::int64_t w) const {
+    V sum[3] = {hn::Set(d, p_.bias), hn::Zero(d), hn::Zero(d)};  // three chains, one a line
+    HWY_UNROLL(3)
+    for (int v = 0; v < 3; ++v) {
+      HWY_UNROLL(3)
+      for (int u = 0; u < 3; ++u) {
+        sum[u] = hn::MulAdd(hn::LoadU(d, above[u] + w + v), hn::Set(d, p_.taps[3 * u + v]), sum[u]);
+      }
+    }
+    return hn::Add(hn::Add(sum[0], sum[1]), sum[2]);
+  }
+
+  HWY_INLINE V old(const float* y) const { return p_.accumulate ? hn::LoadU(d, y) : hn::Zero(d); }
+
+  // The last vector ends with the line. It overlaps the one before, hence is computed before that
+  // is written, from the same y.
+  void wide(const float* const (&above)[3], float* y) const {
+    const std::int64_t last = p_.width - N;
+    const V end = hn::Add(at(above, last), old(y + last));
+    for (std::int64_t w = 0; w < last; w += N) {
+      hn::StoreU(hn::Add(at(above, w), old(y + w)), d, y + w);
+    }
+    hn::StoreU(end, d, y + last);
+  }
+
+  void narrow(const float* const (&above)[3], float* y) const {
+    const std::size_t bytes = static_cast<std::size_t>(p_.width) * sizeof(float);
+    HWY_ALIGN float whole[N] = {};
+    if (p_.accumulate) std::memcpy(whole, y, bytes);
+    hn::Store(hn::Add(at(above, 0), hn::Load(d, whole)), d, whole);
+    std::memcpy(y, whole, bytes);
+  }
+
+  const DepthwisePlane& p_;
+  float* lines_;
+  const std::int64_t padded_ = depthwise_padded(p_.width);
+};
+
+inline void depthwise_plane(const DepthwisePlane& p, float* scratch) noexcept {
+  DepthwiseRun(p, scratch).run();
 }
 
 }  // namespace qkv::HWY_NAMESPACE

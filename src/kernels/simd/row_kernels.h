@@ -33,7 +33,8 @@ struct DepthwisePlane {
   float* y = nullptr;  // not x
   std::int64_t y_stride = 0;
 };
-// Numbers that depthwise needs to work: 3 lines of these.
+// Numbers that depthwise needs to work: so many lines of these.
+inline constexpr std::int64_t kDepthwiseLines = 8;
 constexpr std::int64_t depthwise_padded(std::int64_t width) { return (width + 7) / 8 * 8 + 8; }
 
 struct RowKernels {

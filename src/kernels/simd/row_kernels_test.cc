@@ -248,7 +248,7 @@ void check_depthwise_of(const RowKernels& kernels, std::int64_t H, std::int64_t 
                        x_stride,   {},        static_cast<float>(bias.view().at({0})),
                        accumulate, to.data(), y_stride};
   for (int t = 0; t < 9; ++t) plane.taps[t] = static_cast<float>(taps.view().at({0, t / 3, t % 3}));
-  Line lines(3 * depthwise_padded(W));
+  Line lines(kDepthwiseLines * depthwise_padded(W));
   kernels.depthwise(plane, lines.data());
   for (std::int64_t h = 0; h < H; ++h) {
     for (std::int64_t w = 0; w < W; ++w) {
@@ -267,7 +267,7 @@ TEST(RowKernels, Depthwise) {
   for (const SimdTarget target : simd_targets()) {
     SCOPED_TRACE(name_of(target));
     for (const std::int64_t W : {1, 2, 3, 7, 8, 9, 20, 40, 113}) {
-      for (const std::int64_t H : {1, 2, 5}) {
+      for (const std::int64_t H : {1, 2, 5, 6, 9, 19}) {
         check_depthwise_of(row_kernels(target), H, W, false);
         check_depthwise_of(row_kernels(target), H, W, true);
       }
