@@ -22,9 +22,10 @@ struct BlockPlan {
   // stays in its cache; 0: all of them at once, each step on all threads.
   std::int64_t together = 0;
   std::int64_t flops = 0;
-  std::int64_t weights = 0;           // bytes that the block holds
-  std::int64_t workspace = 0;         // bytes that a call needs beyond weights, input and output
-  std::int64_t kernel_workspace = 0;  // of which the threads' own, kept by them: the attention's
+  std::int64_t weights = 0;    // bytes that the block holds
+  std::int64_t workspace = 0;  // bytes that a call needs beyond weights, input and output
+  // Of which the threads' own, kept by them from call to call: the attention's, and the products'.
+  std::int64_t kernel_workspace = 0, product_workspace = 0;
 };
 
 // The plan in words, a line each.

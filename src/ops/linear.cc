@@ -74,27 +74,47 @@ void run_panels(const PanelProblem& p, DType dtype, SimdTarget target, int threa
 
 std::int64_t line_multiple(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Rows become bytes first, in memory behind that of the workers.
-void run_bytes(const PreparedLinear::Packed& packed, const LinearProblem& call, int threads) {
+// A product of bytes, and where they go: rows become bytes first, in memory behind that of the
+// workers.
+struct BytesRun {
   PanelBytes bytes;
-  bytes.panels = static_cast<const std::int8_t*>(packed.weight.view().data());
-  bytes.weight_scales = packed.scales.as<float>().data();
-  bytes.weight_sums = packed.sums.as<std::int32_t>().data();
-  bytes.steps = (call.in + 3) / 4;
-  bytes.stride = line_multiple(call.in);
-  bytes.vnni = packed.target == SimdTarget::avx512 && cpu_has("avx512vnni");
+  PanelProblem problem;
+  const PanelKernel& kernel;
+  PanelSplit split;
+  std::int64_t workers, rows;  // bytes of either; what is left are those of x
+
+  BytesRun(const PreparedLinear::Packed& packed, const LinearProblem& call, int threads)
+      : problem(make_panel_problem(call)),
+        kernel(*find_panel_kernel(DType::f32, packed.target)),
+        rows(line_multiple(call.rows * static_cast<std::int64_t>(sizeof(ByteRow)))) {
+    bytes.panels = static_cast<const std::int8_t*>(packed.weight.view().data());
+    bytes.weight_scales = packed.scales.as<float>().data();
+    bytes.weight_sums = packed.sums.as<std::int32_t>().data();
+    bytes.steps = (call.in + 3) / 4;
+    bytes.stride = line_multiple(call.in);
+    bytes.vnni = packed.target == SimdTarget::avx512 && cpu_has("avx512vnni");
+    problem.channels = false;
+    problem.bytes = &bytes;
+    split = split_panels(problem, kernel, threads);
+    workers = split.threads * split.workspace;
+  }
+  BytesRun(const BytesRun&) = delete;
+  BytesRun& operator=(const BytesRun&) = delete;
+
+  std::int64_t memory() const { return workers + rows + problem.call.rows * bytes.stride; }
+  void run(std::byte* at) {
+    bytes.rows = reinterpret_cast<ByteRow*>(at + workers);
+    bytes.x = reinterpret_cast<std::uint8_t*>(at + workers + rows);
+    linear_panels(problem, kernel, split, at);
+  }
+};
+
+PanelProblem make_panel_problem(const PreparedLinear::Packed& packed, const LinearProblem& call) {
   PanelProblem p = make_panel_problem(call);
-  p.channels = false;
-  p.bytes = &bytes;
-  const PanelKernel& kernel = *find_panel_kernel(DType::f32, packed.target);
-  const PanelSplit split = split_panels(p, kernel, threads);
-  const std::int64_t workers = split.threads * split.workspace;
-  const std::int64_t rows = line_multiple(call.rows * static_cast<std::int64_t>(sizeof(ByteRow)));
-  thread_local Workspace own;
-  std::byte* memory = own.of(workers + rows + call.rows * bytes.stride);
-  bytes.rows = reinterpret_cast<ByteRow*>(memory + workers);
-  bytes.x = reinterpret_cast<std::uint8_t*>(memory + workers + rows);
-  linear_panels(p, kernel, split, memory);
+  p.panels = reinterpret_cast<const std::byte*>(packed.weight.view().data());
+  p.storage = packed.storage;
+  p.panel_width = packed.width;
+  return p;
 }
 
 }  // namespace
@@ -118,13 +138,31 @@ void run_linear(const PreparedLinear& weights, const TensorView& x, const Mutabl
   call.weight = packed.weight;
   call.bias = packed.bias;
   if (packed.backend == LinearBackend::reference) return run_reference(call, dtype, threads);
-  if (packed.bytes) return run_bytes(packed, call, threads);
+  if (packed.bytes) {
+    BytesRun bytes(packed, call, threads);
+    thread_local Workspace own;
+    return bytes.run(own.of(bytes.memory()));
+  }
   if (packed.onednn && dtype == DType::f32 && packed.onednn->run(call, threads)) return;
-  PanelProblem p = make_panel_problem(call);
-  p.panels = reinterpret_cast<const std::byte*>(packed.weight.view().data());
-  p.storage = packed.storage;
-  p.panel_width = packed.width;
-  run_panels(p, dtype, packed.target, threads);
+  run_panels(make_panel_problem(packed, call), dtype, packed.target, threads);
+}
+
+std::int64_t linear_workspace(const PreparedLinear& weights, std::int64_t rows, DType dtype,
+                              bool channels, int threads) {
+  const PreparedLinear::Packed& packed = weights.packed();
+  if (packed.backend == LinearBackend::reference || packed.onednn) return 0;
+  // Views of the shapes and strides, of memory that is never touched.
+  alignas(64) static std::byte nothing[64];
+  const auto view = [&](std::int64_t width) {
+    return MutableTensorView(nothing, dtype, {rows, width},
+                             channels ? Dims{1, rows} : Dims{width, 1});
+  };
+  LinearProblem call = make_problem(view(packed.in), view(packed.out), {});
+  call.weight = packed.weight;
+  if (packed.bytes) return BytesRun(packed, call, threads).memory();
+  const PanelSplit split = split_panels(make_panel_problem(packed, call),
+                                        *find_panel_kernel(dtype, packed.target), threads);
+  return split.threads * split.workspace;
 }
 
 void check_linear_choice(const Refuse& refuse, const LinearChoice& choice) {

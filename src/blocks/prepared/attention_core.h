@@ -93,9 +93,9 @@ class PreparedCrossAttention::Core {
   mutable WorkspacePool pool_;
 };
 
-// A step of a plan that is a product of so many rows.
+// A step of a plan that is a product of so many rows, or pixels of channel-first images.
 void describe_product(BlockPlan& plan, std::string name, const PreparedLinear& linear,
-                      std::int64_t rows, std::string_view and_then = "");
+                      std::int64_t rows, std::string_view and_then = "", bool channels = false);
 void describe_attention(BlockPlan& plan, std::string name, const AttentionShape& shape,
                         const AttentionOptions& options);
 

@@ -129,14 +129,14 @@ void PreparedDetector::Core::describe(BlockPlan& plan, const std::string& prefix
                                       const ImageSize& size,
                                       const AttentionOptions& options) const {
   const std::int64_t rows = size.B * size.H * size.W;
-  describe_product(plan, prefix + "qkv", qkv_, rows);
+  describe_product(plan, prefix + "qkv", qkv_, rows, "", true);
   describe_attention(plan, prefix + "attention", shape(size, DType::f32), options);
   if (pe_weight_.view().has_value()) {
     plan.steps.push_back({prefix + "pe", "3×3 of each channel, added where attention wrote",
                           2 * 9 * rows * values()});
     plan.flops += plan.steps.back().flops;
   }
-  if (proj_.has_value()) describe_product(plan, prefix + "proj", proj_, rows);
+  if (proj_.has_value()) describe_product(plan, prefix + "proj", proj_, rows, "", true);
 }
 
 // ---- PSABlock
@@ -185,8 +185,8 @@ void PreparedPsaBlock::Core::describe(BlockPlan& plan, const std::string& prefix
                                       const AttentionOptions& options) const {
   const std::int64_t rows = size.B * size.H * size.W;
   attention_.describe(plan, prefix, size, options);
-  describe_product(plan, prefix + "ffn.expand", expand_, rows, ", then SiLU");
-  describe_product(plan, prefix + "ffn.reduce", reduce_, rows);
+  describe_product(plan, prefix + "ffn.expand", expand_, rows, ", then SiLU", true);
+  describe_product(plan, prefix + "ffn.reduce", reduce_, rows, "", true);
 }
 
 // ---- C2PSA
@@ -236,11 +236,11 @@ void PreparedC2psa::Core::run(const Scope& scope, const TensorView& x,
 void PreparedC2psa::Core::describe(BlockPlan& plan, const ImageSize& size,
                                    const AttentionOptions& options) const {
   const std::int64_t rows = size.B * size.H * size.W;
-  describe_product(plan, "cv1", cv1_, rows, ", then SiLU");
+  describe_product(plan, "cv1", cv1_, rows, ", then SiLU", true);
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     blocks_[i]->describe(plan, fmt::format("blocks.{}.", i), size, options);
   }
-  describe_product(plan, "cv2", cv2_, rows, ", then SiLU");
+  describe_product(plan, "cv2", cv2_, rows, ", then SiLU", true);
 }
 
 }  // namespace qkv

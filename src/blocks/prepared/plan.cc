@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "blocks/prepared/attention_core.h"
+#include "ops/linear.h"
 
 namespace qkv {
 namespace {
@@ -24,8 +25,16 @@ std::string one_line(std::string text) {
 }  // namespace
 
 void describe_product(BlockPlan& plan, std::string name, const PreparedLinear& linear,
-                      std::int64_t rows, std::string_view and_then) {
+                      std::int64_t rows, std::string_view and_then, bool channels) {
   const std::int64_t flops = 2 * rows * linear.in() * linear.out();
+  // With sequences dealt out to threads, each does its products alone.
+  const std::int64_t alone = plan.together > 0 ? plan.threads : 1;
+  const std::int64_t bytes =
+      alone * linear_workspace(linear, rows, DType::f32, channels, alone > 1 ? 1 : plan.threads);
+  if (bytes > plan.product_workspace) {
+    plan.workspace += bytes - plan.product_workspace;
+    plan.product_workspace = bytes;
+  }
   plan.steps.push_back(
       {std::move(name), one_line(linear.describe(rows)) + std::string(and_then), flops});
   plan.flops += flops;

@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <string>
 #include <thread>
 
@@ -317,39 +316,6 @@ TEST(Prepared, ProfileAddsUp) {
   EXPECT_GT(once, 0);
   EXPECT_GT(profile.steps[0].seconds, once);
 }
-
-#if defined(__linux__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// The most memory that the process has had since the last call with reset, in kB; -1: unknown.
-std::int64_t peak_kilobytes(bool reset) {
-  if (reset && !(std::ofstream("/proc/self/clear_refs") << "5" << std::flush)) return -1;
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.rfind("VmHWM:", 0) == 0) return std::stoll(line.substr(6));
-  }
-  return -1;
-}
-
-// The plan says what a call needs: the first call takes no more than that, up to what the
-// allocator and threads' stacks round, and all scores would be 33 MB.
-TEST(Prepared, PeakMemoryIsAsPlanned) {
-  constexpr std::int64_t T = 1024, d = 64;
-  const Mha w(d, 8, 1);
-  const Tensor x = random_tensor({1, T, d}, 2, 1, DType::f32);
-  Tensor out(DType::f32, x.shape());
-  {
-    Tensor small(DType::f32, {1, 8, d});
-    PreparedAttention(w.vit()).forward(x.view().slice(1, 0, 8), small);  // threads and code
-  }
-  const PreparedAttention prepared(w.vit());
-  const std::int64_t planned = prepared.plan({1, T, d}).workspace;
-  EXPECT_LT(planned, 4 << 20);
-  const std::int64_t before = peak_kilobytes(true);
-  prepared.forward(x, out);
-  const std::int64_t after = peak_kilobytes(false);
-  if (before < 0 || after < 0) GTEST_SKIP() << "/proc does not tell the peak";
-  EXPECT_LE((after - before) * 1024, planned + (2 << 20));
-}
-#endif
 
 }  // namespace
 }  // namespace qkv::testing
