@@ -5,13 +5,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <thread>
 #include <vector>
 
 #include "qkv/attention.h"
 #include "qkv/cpu.h"
 #include "tests/attention_cases.h"
+#include "tests/engines.h"
 
 namespace qkv::testing {
 namespace {
@@ -104,6 +107,112 @@ TEST(AttentionThreads, AForkedChildComputesTheSame) {
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+// A product that overflows to -inf is a score like any other: only masks hide.
+struct Infinite {
+  static constexpr std::int64_t kTokens = 150;
+  Tensor q{DType::f32, {1, 2, kTokens, 1}}, k{DType::f32, {1, 2, kTokens, 1}},
+      v{DType::f32, {1, 2, kTokens, 1}};
+  Tensor out{DType::f32, {1, 2, kTokens, 1}}, weights{DType::f32, {1, 2, kTokens, kTokens}},
+      lse{DType::f32, {1, 2, kTokens}};
+  Infinite() {
+    for (float& x : q.as<float>()) x = 1e20f;
+    for (float& x : k.as<float>()) x = 1e-20f;
+    for (float& x : v.as<float>()) x = 1;
+  }
+  void run(const Engine& engine, int threads) {
+    AttentionOptions options;
+    options.causal = Causal::aligned;
+    options.scale = 1;
+    options.kernel = engine.kernel;
+    options.target = engine.target;
+    options.threads = threads;
+    AttentionStages stages;
+    stages.weights = weights;
+    stages.lse = lse;
+    attention_forward(q, k, v, out, options, stages);
+  }
+  float weight(std::int64_t i, std::int64_t j) const {
+    return static_cast<float>(weights.view().at({0, 1, i, j}));
+  }
+};
+
+TEST(AttentionInfinite, AScoreOfMinusInfinityIsNotHidden) {
+  for (const Engine& engine : engines()) {
+    SCOPED_TRACE(engine.name);
+    for (const int threads : {1, 2, 3}) {
+      Infinite a;
+      for (float& x : a.k.as<float>()) x = -1e20f;
+      a.run(engine, threads);
+      for (const float x : a.out.as<float>()) ASSERT_TRUE(std::isnan(x));
+      for (const float x : a.lse.as<float>()) ASSERT_TRUE(std::isnan(x));
+      for (std::int64_t i = 0; i < Infinite::kTokens; ++i) {
+        ASSERT_TRUE(std::isnan(a.weight(i, i)) && std::isnan(a.weight(i, 0)));
+        ASSERT_EQ(i + 1 < Infinite::kTokens ? a.weight(i, i + 1) : 0, 0);
+      }
+    }
+  }
+}
+
+TEST(AttentionInfinite, ItsValueIsStillRead) {
+  for (const Engine& engine : engines()) {
+    SCOPED_TRACE(engine.name);
+    for (const int threads : {1, 2, 3}) {
+      Infinite a;
+      a.k.as<float>()[Infinite::kTokens + 70] = -1e20f;
+      a.v.as<float>()[Infinite::kTokens + 70] = std::numeric_limits<float>::quiet_NaN();
+      a.run(engine, threads);
+      for (std::int64_t i = 0; i < Infinite::kTokens; ++i) {
+        ASSERT_EQ(std::isnan(a.out.view().at({0, 1, i, 0})), i >= 70) << i;
+        ASSERT_EQ(a.weight(i, 70), 0) << i;
+      }
+    }
+  }
+}
+
+TEST(AttentionInfinite, TheWeightOfANanIsNan) {
+  for (const Engine& engine : engines()) {
+    SCOPED_TRACE(engine.name);
+    Infinite a;
+    a.k.as<float>()[Infinite::kTokens + 1] = std::numeric_limits<float>::quiet_NaN();
+    a.run(engine, 1);
+    EXPECT_EQ(a.weight(0, 0), 1);
+    EXPECT_EQ(a.weight(0, 1), 0);
+    for (const std::int64_t j : {0, 1, 2}) EXPECT_TRUE(std::isnan(a.weight(2, j))) << j;
+  }
+}
+
+// What was asked for twice is the same number: weights of a row add up to what an output of ones
+// is.
+// (Not decode's, whose weights come from the fused kernel.)
+TEST(AttentionInfinite, WeightsAgreeWithTheOutputBesideASink) {
+  for (const Engine& engine : engines()) {
+    SCOPED_TRACE(engine.name);
+    if (engine.kernel == AttentionKernel::decode) continue;
+    for (const float size : {10.0f, 1000.0f, 50000.0f}) {
+      Tensor q(DType::f32, {1, 1, 5, 1}), k(DType::f32, {1, 1, 90, 1}),
+          v(DType::f32, {1, 1, 90, 1});
+      Tensor out(DType::f32, {1, 1, 5, 1}), weights(DType::f32, {1, 1, 5, 90}),
+          sink(DType::f32, {1});
+      for (float& x : q.as<float>()) x = 1;
+      for (float& x : k.as<float>()) x = size;
+      for (float& x : v.as<float>()) x = 1;
+      sink.as<float>()[0] = size + 2;
+      AttentionOptions options;
+      options.scale = 1;
+      options.sinks = sink.view();
+      options.kernel = engine.kernel;
+      options.target = engine.target;
+      AttentionStages stages;
+      stages.weights = weights;
+      attention_forward(q, k, v, out, options, stages);
+      double sum = 0;
+      for (std::int64_t j = 0; j < 90; ++j) sum += weights.view().at({0, 0, 3, j});
+      // The output is a sum of 90 roundings; each weight has those of exp and of the quotient.
+      EXPECT_NEAR(sum, out.view().at({0, 0, 3, 0}), (90 + 8) * 0x1p-24) << size;
+    }
+  }
 }
 
 TEST(AttentionLarge, IndicesPassTwoToThe31) {

@@ -308,9 +308,9 @@ AttentionProblem check_attention(const TensorView& query, const TensorView& key,
 
 AttentionProblem check_attention_shape(const AttentionShape& shape,
                                        const AttentionOptions& options) {
-  // Views of the right shape that nobody reads: all strides 0.
+  // Views of the right shape that nobody reads, of dense rows.
   static std::byte nothing[sizeof(double)];
-  const Dims still{0, 0, 0, 0};
+  const Dims still{0, 0, 0, 1};
   for (const std::int64_t extent :
        {shape.B, shape.Hq, shape.Hkv, shape.Tq, shape.Tk, shape.D, shape.Dv}) {
     if (extent < 0) kRefuse.value("shape", "dimensions of 0 or more", fmt::format("{}", extent));

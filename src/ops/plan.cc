@@ -152,8 +152,13 @@ AttentionPlan plan_attention(const AttentionShape& shape, const AttentionOptions
   plan.key_block = kFusedKeyBlock;
   plan.unit_queries = split.unit_queries;
   plan.units = split.units;
-  plan.threads = worker_count(split.units, asked.threads);
-  plan.workspace = fused_workspace(p, split, asked.threads);
+  plan.threads = worker_count(split.items(), asked.threads);
+  // Keys and values may lie otherwise than planned, channel-first: that should fit, too.
+  AttentionProblem turned = p;
+  turned.key = TensorView(p.key.data(), p.key.dtype(), p.key.shape(), {0, 0, 1, 0});
+  plan.workspace =
+      std::max(fused_workspace(p, split, asked.threads),
+               fused_workspace(turned, split_fused(turned, *kernel, asked.threads), asked.threads));
   note_kernel(p, options, plan);
   return plan;
 }

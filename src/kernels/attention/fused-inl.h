@@ -35,6 +35,7 @@ class FusedRun {
   using Real = hn::TFromD<D>;
   using V = hn::Vec<D>;
   using T = Tile<D>;
+  using Relative = typename ScoreTile<D>::Relative;
   static constexpr D d{};
   static constexpr std::int64_t N = hn::MaxLanes(D());
   static constexpr Real kInfinity = std::numeric_limits<Real>::infinity();
@@ -283,7 +284,7 @@ class FusedRun {
     bool partly = !whole;
     if (data) {
       const ScoreTile<D> addend = read_addend(b, first, n, mask == Flags::mixed);
-      if (!whole) hide(b, addend, first);
+      if (!whole) hide(b, addend, first, nullptr);
       bool any = false, all = true;
       addend.scan(any, all);
       if (!any) return;
@@ -301,12 +302,12 @@ class FusedRun {
     if (data) {
       tile.add(w_.addend, largest);
     } else if (changed || !whole) {
-      if (!whole) hide(b, tile, first);
+      if (!whole) hide(b, tile, first, b.seen);
       tile.maximum(largest);
     }
-    if (partly) {
-      tile.mark_seen(b.seen);
-    } else {
+    if (data && partly) {
+      ScoreTile<D>{w_.addend, n, b.vectors}.mark_seen(b.seen);
+    } else if (!partly) {
       for (std::int64_t i = 0; i < b.width(); i += N) {
         hn::StoreU(hn::Set(d, Real{1}), d, b.seen + i);
       }
@@ -314,7 +315,8 @@ class FusedRun {
     raise_maximum(b, largest, with_output && !seen.untouched);
     // 0·NaN is NaN: where a hidden value may be no number, it is left out instead.
     const bool careful = with_output && partly && !values_finite();
-    tile.exponentials(b.max, b.sum, careful);
+    if (careful && !data) hide_nothing_but_structure(b, first, n);
+    tile.exponentials(b.max, b.sum, careful ? w_.addend : nullptr);
     if (!with_output) return;
     ahead_.step();
     const Real* v = values(stride) + (first - key_begin_) * stride;
@@ -386,8 +388,16 @@ class FusedRun {
     }
   }
 
-  void hide(const Block& b, const ScoreTile<D>& tile, std::int64_t first) const {
-    tile.hide(first, w_.begin + b.row, w_.end + b.row, b.rows, prefix_);
+  // `seen`: as in ScoreTile::hide.
+  void hide(const Block& b, const ScoreTile<D>& tile, std::int64_t first, Real* seen) const {
+    tile.hide(first, w_.begin + b.row, w_.end + b.row, b.rows, prefix_, seen);
+  }
+
+  // The addend of a call that has neither bias nor mask.
+  void hide_nothing_but_structure(const Block& b, std::int64_t first, std::int64_t n) const {
+    const ScoreTile<D> addend{w_.addend, n, b.vectors};
+    std::fill(addend.s, addend.s + addend.size(), Real{0});
+    hide(b, addend, first, nullptr);
   }
 
   // addend[j][query] = bias, -inf where the mask hides. Lanes past the last query: hidden.
@@ -456,7 +466,6 @@ class FusedRun {
       const V now = hn::IfThenElse(grows, top, old);
       hn::StoreU(now, d, b.max + v * N);
       // exp(0) need not be 1 to the last bit: lanes that stay are left alone.
-      using Relative = typename ScoreTile<D>::Relative;
       const V factor = hn::IfThenElse(grows, Relative(old).to(Relative(now)), hn::Set(d, Real{1}));
       hn::StoreU(hn::Mul(hn::LoadU(d, b.sum + v * N), factor), d, b.sum + v * N);
       if (!with_output) continue;
@@ -549,10 +558,10 @@ class FusedRun {
       if (b.seen[i] == 0) continue;
       Real factor = 1;
       if (sink > b.max[i]) {
-        factor = std::exp(b.max[i] - sink);
+        factor = Relative::exp_between(b.max[i], sink);
         b.max[i] = sink;
       }
-      b.sum[i] = b.sum[i] * factor + std::exp(sink - b.max[i]);
+      b.sum[i] = b.sum[i] * factor + Relative::exp_of(sink, b.max[i]);
       if (with_output && factor != 1) {
         for (std::int64_t c = 0; c < p_.Dv; ++c) b.ot[c * b.width() + i] *= factor;
       }
@@ -581,7 +590,9 @@ class FusedRun {
     for (std::int64_t i = 0; i < b.rows; ++i) {
       Real value = -kInfinity;
       if (b.seen[i] != 0) {
-        value = b.max[i] + std::log(b.sum[i]);
+        // All that is seen may be -inf: then there is no maximum to be relative to.
+        value = b.sum[i] == 0 ? std::numeric_limits<Real>::quiet_NaN()
+                              : Relative::log_sum(b.max[i], b.sum[i]);
       } else if (sink) {
         value = load_real<Real>(p_.sinks, unit_.head * p_.sinks.stride(0));
       }
@@ -622,13 +633,15 @@ class FusedRun {
     const bool data = p_.mask.has_value() || p_.bias.has_value();
     adjust(b, tile, key_begin_);
     if (data) {
-      read_addend(b, key_begin_, n, p_.mask.has_value());
+      hide(b, read_addend(b, key_begin_, n, p_.mask.has_value()), key_begin_, nullptr);
       tile.add(w_.addend, largest);
+    } else {
+      hide_nothing_but_structure(b, key_begin_, n);
+      hide(b, tile, key_begin_, nullptr);
     }
-    hide(b, tile, key_begin_);
     write_tile(b, tile, stages.masked);
     if (stages.weights.data == nullptr) return;
-    tile.weights(b.max, b.sum, b.seen);
+    tile.weights(b.max, b.sum, b.seen, w_.addend);
     write_tile(b, tile, stages.weights);
   }
 

@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kUnitBytes = 192 << 10;
 // Keys and values, in elements, that are more than a core's own cache has, and may have to come
 // from memory.
-constexpr std::int64_t kCached = 1 << 20;
+constexpr double kCached = 1 << 20;
 // Enough units for each thread that none waits long for another.
 constexpr std::int64_t kUnitsPerThread = 4;
 // Blocks of queries in a unit that copies its keys and values, and in a piece of the last units.
@@ -88,12 +88,14 @@ FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int
   const std::int64_t block = std::int64_t{kernel.lanes} * kernel.max_vectors;
   const std::int64_t blocks = (p.Tq + block - 1) / block;  // of one head
   const std::int64_t real = p.accumulate_f64 ? sizeof(double) : sizeof(float);
-  const std::int64_t fit = std::max<std::int64_t>(1, kUnitBytes / (block * (p.D + p.Dv) * real));
+  // (Widths that do not fit are found by division: a plan may ask about any.)
+  const std::int64_t fit = std::max<std::int64_t>(1, kUnitBytes / (block * real) / (p.D + p.Dv));
   const std::int64_t workers = worker_count(p.B * p.Hq * blocks, threads);
   const std::int64_t all = p.B * p.Hq * blocks;
   std::int64_t fair = all / (workers * kUnitsPerThread);
   // Each unit of these makes its own copy, which should serve more than a block.
-  const bool copies = p.key.stride(3) != 1 || p.value.stride(3) != 1;
+  const bool copies = p.key.stride(3) != 1 || p.value.stride(3) != 1 ||
+                      p.key.dtype() != (p.accumulate_f64 ? DType::f64 : DType::f32);
   if (copies) fair = std::max(fair, std::min(kCopyBlocks, all / (workers * 2)));
   const std::int64_t per_unit =
       std::clamp<std::int64_t>(fair, 1, std::max<std::int64_t>(1, std::min(fit, blocks)));
@@ -142,7 +144,9 @@ void attention_fused(const AttentionProblem& p, const FusedKernel& kernel, const
     if (unit.query_count > 0) kernel.run(p, unit, next, workspace + worker * split.workspace);
   };
   const int workers = worker_count(split.items(), threads);
-  const bool ahead = p.B * p.Hkv * p.Tk * (p.D + p.Dv) > kCached && p.Tk >= kFusedKeyBlock;
+  const double elements = static_cast<double>(p.B) * static_cast<double>(p.Hkv) *
+                          static_cast<double>(p.Tk) * static_cast<double>(p.D + p.Dv);
+  const bool ahead = elements > kCached && p.Tk >= kFusedKeyBlock;
   parallel_for(split.items(), threads, [&](std::int64_t item, int worker) {
     if (item < groups) {
       const std::int64_t begin = item * split.group, end = std::min(begin + split.group, whole);

@@ -3,7 +3,8 @@
 // The fused forward: attention in one pass over the keys, without a Tq×Tk matrix.
 //
 // Vector lanes are queries. A block of up to 4 vectors of queries is transposed once; keys and
-// values are read by scalar broadcast where they lie. For each block of 48 keys:
+// values are read by scalar broadcast where they lie. For each block of 48 keys (the last one may
+// have up to 64):
 //
 //   S = Qᵀ·K          a tile of accumulators, queries × keys
 //   S = softcap, bias, alibi, hidden entries -inf        only what the call has

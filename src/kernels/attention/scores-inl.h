@@ -8,6 +8,7 @@
 #endif
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -17,8 +18,9 @@ HWY_BEFORE_NAMESPACE();
 namespace qkv::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Scores of some keys and some vectors of queries, s[key][query]. Hidden entries are -inf. What
-// belongs to a query comes as an array, a number a lane.
+// Scores of some keys and some vectors of queries, s[key][query]. Hidden entries are -inf; but a
+// score may be -inf without being hidden, so who has to tell them apart looks at the addend, or at
+// structure. What belongs to a query comes as an array, a number a lane.
 template <class D>
 struct ScoreTile {
   using Real = hn::TFromD<D>;
@@ -35,11 +37,13 @@ struct ScoreTile {
   Real* at(std::int64_t key, int v) const { return s + (key * vectors + v) * N; }
   static V minus_infinity() { return hn::Set(d, -kInfinity); }
 
-  static V log2e() { return hn::Set(d, static_cast<Real>(1.44269504088896340735992)); }
+  static constexpr Real kLog2e = static_cast<Real>(1.44269504088896340735992);
+  static V log2e() { return hn::Set(d, kLog2e); }
   static V exp(V x) { return exp2_or_zero(d, hn::Mul(x, log2e())); }
 
   // exp(x - max), as 2^(x·log2 e - max·log2 e): an operation less. How max·log2 e is rounded is the
-  // same for all keys of a query, and cancels in the quotient by their sum. The difference comes
+  // same for all keys of a query, and cancels in the quotient by their sum (a sink and LSE are
+  // reckoned from the rounded product, too). The difference comes
   // first where max is so large that this rounding is not small itself (also while nothing was
   // seen), and where there is no FMA, so that x·log2 e would be rounded by itself.
   class Relative {
@@ -57,8 +61,26 @@ struct ScoreTile {
       return select(other, exp2_or_zero(d, hn::Sub(scaled_, other.scaled_)), max_, is_near(max_));
     }
 
+    // The same for one number, whose max·log2 e is as rounded as a lane's.
+    static bool is_near(Real max) { return HWY_NATIVE_FMA && std::abs(max) <= kNear; }
+    static Real exp_of(Real x, Real max) {
+      if (!is_near(max)) return std::exp(x - max);
+      return std::exp2(std::fma(x, kLog2e, -(max * kLog2e)));
+    }
+    static Real exp_between(Real from, Real to) {
+      if (!is_near(from) || !is_near(to)) return std::exp(from - to);
+      return std::exp2(from * kLog2e - to * kLog2e);
+    }
+    // max + log(sum), where the sum is of exponentials relative to max.
+    static Real log_sum(Real max, Real sum) {
+      constexpr Real kLn2 = static_cast<Real>(0.693147180559945309417232);
+      const Real rounding = is_near(max) ? std::fma(max, kLog2e, -(max * kLog2e)) : Real{0};
+      return max + (std::log(sum) - rounding * kLn2);
+    }
+
    private:
-    static auto is_near(V max) { return hn::Le(hn::Abs(max), hn::Set(d, Real{65536})); }
+    static constexpr Real kNear = 65536;
+    static auto is_near(V max) { return hn::Le(hn::Abs(max), hn::Set(d, kNear)); }
     template <class... Mask>
     static V select(const Relative& base, V close, V x, const Mask&... also) {
       const V far = exp(hn::Sub(x, base.max_));
@@ -119,9 +141,10 @@ struct ScoreTile {
   }
 
   // Hides what is neither in [begin, end) of its query nor before the prefix. Counted from `first`,
-  // the tile's first key. Lanes past the last of `queries` do as that one does.
+  // the tile's first key. Lanes past the last of `queries` do as that one does. Queries that see a
+  // key get 1 in seen_of, unless that is null.
   void hide(std::int64_t first, const std::int64_t* begin, const std::int64_t* end,
-            std::int64_t queries, std::int64_t prefix) const {
+            std::int64_t queries, std::int64_t prefix, Real* seen_of) const {
     const auto relative = [&](std::int64_t key) {
       return static_cast<Real>(std::clamp<std::int64_t>(key - first, 0, keys));
     };
@@ -134,11 +157,16 @@ struct ScoreTile {
         ends[l] = relative(end[i]);
       }
       const V from = hn::Load(d, begins), to = hn::Load(d, ends);
+      V seen = hn::Zero(d);
       for (std::int64_t j = 0; j < keys; ++j) {
         const V key = hn::Set(d, static_cast<Real>(j));
         const auto band = hn::And(hn::Ge(key, from), hn::Lt(key, to));
         const auto visible = hn::Or(band, hn::Lt(key, prefix_end));
         hn::StoreU(hn::IfThenElse(visible, hn::LoadU(d, at(j, v)), minus_infinity()), d, at(j, v));
+        seen = hn::IfThenElse(visible, hn::Set(d, Real{1}), seen);
+      }
+      if (seen_of != nullptr) {
+        hn::StoreU(hn::Max(seen, hn::LoadU(d, seen_of + v * N)), d, seen_of + v * N);
       }
     }
   }
@@ -162,7 +190,7 @@ struct ScoreTile {
     }
   }
 
-  // seen = 1 for queries that see a key here.
+  // seen = 1 for queries that see a key here; of an addend.
   void mark_seen(Real* seen) const {
     for (int v = 0; v < vectors; ++v) {
       V mark = hn::LoadU(d, seen + v * N);
@@ -174,21 +202,23 @@ struct ScoreTile {
     }
   }
 
-  // s = exp(s - max), and sum += their sum. `mark`: hidden entries become -0, which no exponential
-  // is.
-  HWY_NOINLINE void exponentials(const Real* max_of, Real* sum_of, bool mark) const {
+  // s = exp(s - max), and sum += their sum. Entries that are hidden in the tile `hidden` become -0,
+  // which no exponential is, unless it is null.
+  HWY_NOINLINE void exponentials(const Real* max_of, Real* sum_of, const Real* hidden) const {
     for (int v = 0; v < vectors; ++v) {
       const Relative relative(hn::LoadU(d, max_of + v * N));
       const std::int64_t width = vectors * N;
       V sum = hn::Zero(d);
       Real* at = s + v * N;
-      if (mark || !relative.all_near()) {
-        const V hidden = hn::Set(d, mark ? Real{-0.0} : Real{0});
+      if (hidden != nullptr || !relative.all_near()) {
         for (std::int64_t j = 0; j < keys; ++j, at += width) {
-          const V x = hn::LoadU(d, at);
-          const V e = relative(x);
+          V e = relative(hn::LoadU(d, at));
           sum = hn::Add(sum, e);
-          hn::StoreU(hn::IfThenElse(hn::Eq(x, minus_infinity()), hidden, e), d, at);
+          if (hidden != nullptr) {
+            const auto off = hn::Eq(hn::LoadU(d, hidden + (at - s)), minus_infinity());
+            e = hn::IfThenElse(off, hn::Set(d, Real{-0.0}), e);
+          }
+          hn::StoreU(e, d, at);
         }
       } else {
         HWY_UNROLL(4)
@@ -202,8 +232,9 @@ struct ScoreTile {
     }
   }
 
-  // s = exp(s - max) / sum; 0 where hidden, also in a query of NaN.
-  void weights(const Real* max_of, const Real* sum_of, const Real* seen_of) const {
+  // s = exp(s - max) / sum; 0 where the tile `hidden` hides, also in a query of NaN.
+  void weights(const Real* max_of, const Real* sum_of, const Real* seen_of,
+               const Real* hidden) const {
     for (int v = 0; v < vectors; ++v) {
       const Relative relative(hn::LoadU(d, max_of + v * N));
       const V inverse = hn::Div(hn::Set(d, Real{1}), hn::LoadU(d, sum_of + v * N));
@@ -211,8 +242,8 @@ struct ScoreTile {
       for (std::int64_t j = 0; j < keys; ++j) {
         const V x = hn::LoadU(d, at(j, v));
         const V weight = hn::Mul(relative(x), inverse);
-        const auto shown = hn::And(seen, hn::Ne(x, minus_infinity()));
-        hn::StoreU(hn::IfThenElseZero(shown, weight), d, at(j, v));
+        const auto off = hn::Eq(hn::LoadU(d, hidden + (at(j, v) - s)), minus_infinity());
+        hn::StoreU(hn::IfThenElseZero(hn::AndNot(off, seen), weight), d, at(j, v));
       }
     }
   }

@@ -86,8 +86,9 @@ HWY_INLINE hn::Vec<D> at_least(D, hn::Vec<D> low, hn::Vec<D> z) {
 #endif
 }
 
-// 2^z, for z ≤ 127. What would be denormal is 0 exactly: denormals make the products that follow
-// slow, and add nothing to a sum that has a 1 in it. NaN stays NaN, -inf gives 0.
+// 2^z, for z ≤ 127. What would be denormal is 0 exactly, but for a factor √2 below the smallest
+// normal number on some targets: denormals make the products that follow slow, and add nothing to a
+// sum that has a 1 in it. NaN stays NaN, -inf gives 0.
 template <class D>
 HWY_INLINE hn::Vec<D> exp2_or_zero(D d, hn::Vec<D> z) {
   using C = ExpConstants<hn::TFromD<D>>;

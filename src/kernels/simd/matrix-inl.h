@@ -126,15 +126,18 @@ struct ScaledAll {
   }
   HWY_INLINE Real apply(std::int64_t, Real x) const { return x * factor; }
 };
+// And + 0: a sum that underflowed to -0 is 0, as it would be if 0 had been added to it.
 template <typename Real>
 struct ScaledColumns {
   const Real* HWY_RESTRICT factors;
   // x holds columns [column, column + 4) in each of its 128-bit blocks.
   template <class D>
   HWY_INLINE hn::Vec<D> apply(D d, std::int64_t column, hn::Vec<D> x) const {
-    return hn::Mul(x, hn::LoadDup128(d, factors + column));
+    return hn::Mul(hn::Add(x, hn::Zero(d)), hn::LoadDup128(d, factors + column));
   }
-  HWY_INLINE Real apply(std::int64_t column, Real x) const { return x * factors[column]; }
+  HWY_INLINE Real apply(std::int64_t column, Real x) const {
+    return (x + Real{0}) * factors[column];
+  }
 };
 
 #if HWY_TARGET != HWY_SCALAR
