@@ -118,7 +118,11 @@ TEST_F(Cli, NamesCannotDriveTheTerminal) {
   EXPECT_EQ(printable("\xc2\x9b"
                       "31m"),
             "\\u009b31m");
-  EXPECT_EQ(printable("Größe"), "Größe");
+  EXPECT_EQ(printable("Größe 😀"), "Größe 😀");
+  // Parts of a character, as tokens are: bytes that are no UTF-8.
+  EXPECT_EQ(printable("a\xf0\x9f"), "a\\xf0\\x9f");
+  EXPECT_EQ(printable("\x98\x80 \xc3"), "\\x98\\x80 \\xc3");
+  EXPECT_EQ(printable("\xc3("), "\\xc3(");
 }
 
 // ---------------------------------------------------------------- info

@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "base/utf8.h"
+
 namespace qkv::cli {
 
 std::string printable(std::string_view text) {
@@ -13,13 +15,15 @@ std::string printable(std::string_view text) {
     const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0;
     // U+0080 to U+009F are controls as well; in UTF-8 they begin with 0xc2.
     const bool second_controls = byte == 0xc2 && next >= 0x80 && next < 0xa0;
-    if (byte < 0x20 || byte == 0x7f) {
+    const std::size_t length = utf8_sequence(text.substr(i));
+    if (byte < 0x20 || byte == 0x7f || length == 0) {
       out += fmt::format("\\x{:02x}", byte);
     } else if (second_controls) {
       out += fmt::format("\\u{:04x}", next);
       ++i;
     } else {
-      out += text[i];
+      out += text.substr(i, length);
+      i += length - 1;
     }
   }
   return out;
