@@ -60,14 +60,6 @@ void AttentionFlags::add_to(Command& command) {
   add("--threads", threads_, "0: as many as the process may use", "INT").between(0, 4096);
 }
 
-bool AttentionFlags::any() const noexcept {
-  for (const std::string* text : {&mask_, &bias_, &offset_, &prefix_, &alibi_, &sinks_,
-                                  &key_lengths_, &query_starts_, &key_starts_}) {
-    if (!text->empty()) return true;
-  }
-  return causal_ != "none" || !window_.empty() || scale_ || softcap_;
-}
-
 std::vector<std::string> AttentionFlags::files() const {
   return {mask_, bias_, offset_, prefix_, alibi_, sinks_, key_lengths_, query_starts_, key_starts_};
 }

@@ -23,7 +23,7 @@ class AttentionFlags {
     std::vector<FileTensor> owners;  // of what the options view
   };
   Options load() const;
-  bool any() const noexcept;  // whether one of them was given
+  int threads() const noexcept { return threads_; }
   // The arguments that may name files.
   std::vector<std::string> files() const;
 

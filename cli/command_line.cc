@@ -78,6 +78,11 @@ Option& Option::words(int count) {
   return *this;
 }
 
+Option& Option::one_a_flag() {
+  option_->allow_extra_args(false);
+  return *this;
+}
+
 Option& Option::delimiter(char between) {
   option_->delimiter(between);
   return *this;
@@ -134,6 +139,16 @@ void Command::footer(const std::string& text) { app_->footer(text); }
 void Command::action(std::function<void()> action) { app_->callback(std::move(action)); }
 
 bool Command::given(const std::string& flag) const { return app_->count(flag) > 0; }
+
+std::vector<std::string> Command::given_flags() const {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app_->get_options()) {
+    if (option->count() > 0 && !option->get_lnames().empty()) {
+      names.push_back("--" + option->get_lnames().front());
+    }
+  }
+  return names;
+}
 
 CommandInfo Command::describe() const { return describe_app(*app_); }
 

@@ -24,6 +24,7 @@ class Option {
   Option& group(const std::string& title);     // under which help lists it; "": not at all
   Option& show_default();
   Option& words(int count);                                 // takes exactly so many
+  Option& one_a_flag();                                     // a word each time that it is given
   Option& delimiter(char between);                          // of several in one word: a,b
   Option& suggests(const std::vector<std::string>& words);  // for completion; others are fine too
   Option& one_of(const std::vector<std::string>& choices);
@@ -64,9 +65,10 @@ class Command {
   Option option(const std::string& names, T& target, const std::string& help);
   Option flag(const std::string& names, bool& target, const std::string& help);
 
-  void footer(const std::string& text);       // the end of its help
-  void action(std::function<void()> action);  // what it does, once all is parsed
-  bool given(const std::string& flag) const;  // it stood on the command line
+  void footer(const std::string& text);          // the end of its help
+  void action(std::function<void()> action);     // what it does, once all is parsed
+  bool given(const std::string& flag) const;     // it stood on the command line
+  std::vector<std::string> given_flags() const;  // all that did, as "--output"
   CommandInfo describe() const;
   std::vector<CommandInfo> describe_commands() const;
 

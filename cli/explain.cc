@@ -34,7 +34,9 @@ struct ExplainArguments {
   BlockFlags block;
   AttentionFlags attention;
   std::string format = "text", language, color = "auto", rows, cols;
-  std::vector<std::string> expand, tokens;
+  std::vector<std::string> expand, token_words;
+  std::vector<std::string> tokens;  // their fields, as they are shown
+  std::vector<std::string> given;   // the flags of this command line
   std::optional<std::int64_t> batch, head, layer, cached;
   bool full = false, hints = false;
   int digits = 4;
@@ -42,6 +44,9 @@ struct ExplainArguments {
   bool is_example() const {
     const auto& names = example_names();
     return std::find(names.begin(), names.end(), example) != names.end();
+  }
+  bool has(std::string_view flag) const {
+    return std::find(given.begin(), given.end(), flag) != given.end();
   }
   bool has_tensors() const { return !query.empty() || !key.empty() || !value.empty(); }
 };
@@ -99,6 +104,21 @@ Explanation explain_matrices(const ExplainArguments& args) {
   return explain_attention(q.view, k.view, v.view, args.attention.load().options, args.tokens);
 }
 
+// The first flag of the command line that is neither one of `source` nor about how to show it.
+std::optional<std::string> first_besides(const ExplainArguments& args,
+                                         std::initializer_list<std::string_view> source) {
+  static constexpr std::string_view kShow[] = {"--format", "--lang",   "--batch", "--head",
+                                               "--rows",   "--cols",   "--full",  "--hints",
+                                               "--expand", "--digits", "--color"};
+  const auto among = [](const auto& names, const std::string& flag) {
+    return std::find(std::begin(names), std::end(names), flag) != std::end(names);
+  };
+  for (const std::string& flag : args.given) {
+    if (!among(kShow, flag) && !among(source, flag)) return flag;
+  }
+  return std::nullopt;
+}
+
 // A folder: the attention of one layer of a whole model.
 Explanation explain_model(const ExplainArguments& args, Context& context) {
   std::error_code ignored;
@@ -107,24 +127,21 @@ Explanation explain_model(const ExplainArguments& args, Context& context) {
                                  printable(args.example), fmt::join(example_names(), ", "),
                                  did_you_mean(args.example, example_names())));
   }
-  if (!args.input.empty() || !args.memory.empty() || !args.block.file().empty() ||
-      args.attention.any()) {
-    throw UsageError("a model takes --prompt or --tokens, --layer and --cached alone");
+  if (const auto other =
+          first_besides(args, {"--prompt", "--tokens", "--layer", "--cached", "--threads"})) {
+    throw UsageError(
+        fmt::format("{}: a model takes --prompt or --tokens, --layer, --cached and --threads "
+                    "alone, and how to show it",
+                    *other));
   }
-  std::vector<std::int64_t> ids;
-  for (const std::string& word : args.tokens) {
-    std::int64_t id = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
-    if (error != std::errc() || end != word.data() + word.size()) {
-      throw UsageError(fmt::format("--tokens: expected ids, found '{}'", printable(word)));
-    }
-    ids.push_back(id);
-  }
+  const Prompt given(args.has("--prompt") ? std::optional(args.prompt) : std::nullopt,
+                     args.token_words);
   const GptModel model = load_model(args.example, context);
-  const std::vector<std::int32_t> tokens = prompt_tokens(model, args.prompt, ids);
-  return explain_decoder(model.decoder(), model.weights(), tokens,
-                         {args.layer.value_or(0), args.cached.value_or(0), 0},
-                         token_labels(model, tokens));
+  const std::vector<std::int32_t> tokens = given.tokens(model);
+  return explain_decoder(
+      model.decoder(), model.weights(), tokens,
+      {args.layer.value_or(0), args.cached.value_or(0), args.attention.threads()},
+      token_labels(model, tokens));
 }
 
 // Names for tokens that are not there would be left out in silence, or put to the wrong ones.
@@ -142,14 +159,12 @@ void check_tokens(const ExplainArguments& args, const Explanation& explanation) 
 
 // What belongs to an input of one's own says nothing about an example.
 void check_example_alone(const ExplainArguments& args) {
-  if (args.input.empty() && args.memory.empty() && args.tokens.empty() &&
-      args.block.file().empty() && !args.attention.any()) {
-    return;
-  }
+  const auto other = first_besides(args, {"--threads"});
+  if (!other) return;
   throw UsageError(fmt::format(
-      "example '{}' has its own input: weights, inputs, tokens and options of attention go with "
-      "--block, or with --query, --key and --value",
-      args.example));
+      "{}: example '{}' has its own input: weights, inputs, tokens and options of attention go "
+      "with --block, or with --query, --key and --value",
+      *other, args.example));
 }
 
 Explanation make_explanation(const ExplainArguments& args, Context& context) {
@@ -161,7 +176,7 @@ Explanation make_explanation(const ExplainArguments& args, Context& context) {
         fmt::join(example_names(), ", ")));
   }
   if (!args.example.empty() && !args.is_example()) return explain_model(args, context);
-  if (!args.prompt.empty() || args.layer || args.cached) {
+  if (args.has("--prompt") || args.layer || args.cached) {
     throw UsageError("--prompt, --layer and --cached go with a model's folder");
   }
   if (!args.example.empty()) {
@@ -242,9 +257,8 @@ void add_source_options(Command& command, ExplainArguments& args) {
   command.option("--layout", args.layout, "order of the axes of --query, --key and --value")
       .one_of({"bhtd", "bthd", "bhdt"})
       .show_default();
-  command
-      .option("--tokens", args.tokens, "names of the tokens, for rows and columns; of a GPT, ids")
-      .delimiter(',');
+  command.option("--tokens", args.token_words,
+                 "names of the tokens, for rows and columns; of a GPT, ids");
   args.attention.add_to(command);
 }
 
@@ -289,7 +303,12 @@ void add_explain_command(Command& app, Context& context) {
           "qkv explain gpt2/ --prompt 'Your journey starts' --layer 3 --cached 2",
       }) +
       "\n" + std::string(kTensorHelp));
-  command.action([args, &context] { explain(*args, context); });
+  command.action([args, command, &context] {
+    args->given = command.given_flags();
+    args->tokens = token_fields(args->token_words);
+    for (std::string& name : args->tokens) name = printable(name);
+    explain(*args, context);
+  });
 }
 
 }  // namespace qkv::cli

@@ -93,7 +93,9 @@ TEST_F(CliExplain, RefusesWhatItWouldHaveToIgnore) {
   expect_refused({"pixels", "--causal", "true"}, "has its own input");
   expect_refused({"pixels", "--input", q}, "has its own input");
   expect_refused({"pixels", "--tokens", "a,b,c,d"}, "has its own input");
+  expect_refused({"pixels", "--heads", "2"}, "--heads: example 'pixels'");
   expect_refused({"pixels", "--cols", "99"}, "--cols");
+  expect_refused({"--query", q, "--key", q, "--value", q, "--tokens", "a,,c"}, "(field 2)");
   expect_refused({"--query", q, "--key", q, "--value", q, "--tokens", "a,b,c"}, "2 names, found 3");
   expect_refused({"--query", q, "--key", q}, "go together");
 }

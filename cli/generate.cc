@@ -20,8 +20,8 @@ namespace {
 
 struct GenerateArguments {
   std::string model, prompt, cache = "f32";
-  std::vector<std::int64_t> tokens;
-  std::vector<std::string> stop;
+  std::vector<std::string> tokens, stop;
+  bool has_prompt = false;  // it may be empty
   double temperature = 1, top_p = 1;
   std::int64_t top_k = 0, seed = 0, max_tokens = 128;
   int threads = 0;
@@ -76,25 +76,27 @@ void print_token(const GeneratedToken& token, bool json, bool text, bool first, 
   context.out.flush();
 }
 
-std::string in_megabytes(std::int64_t bytes) {
-  return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
+std::string size_in_words(std::int64_t bytes) {
+  const auto size = static_cast<double>(bytes);
+  return size < 1e5 ? fmt::format("{:.1f} kB", size / 1e3) : fmt::format("{:.1f} MB", size / 1e6);
 }
 
 void print_outcome(const Outcome& outcome, const DecoderSession& session, const std::string& cache,
                    bool json, Context& context) {
   const std::int64_t bytes = session.bytes_per_token() * session.length();
+  const double speed = outcome.tokens_per_second();
   if (json) {
     context.out << fmt::format(
         "{{\"end\": {}, \"prompt_tokens\": {}, \"tokens\": {}, \"prefill_seconds\": {:.6f}, "
-        "\"decode_seconds\": {:.6f}, \"tokens_per_second\": {:.3f}, \"cache_bytes\": {}}}\n",
+        "\"decode_seconds\": {:.6f}, \"tokens_per_second\": {}, \"cache_bytes\": {}}}\n",
         json_string(outcome.end), outcome.prompt, outcome.generated, outcome.prefill_ms / 1000,
-        outcome.decode_ms / 1000, outcome.tokens_per_second(), bytes);
+        outcome.decode_ms / 1000, speed > 0 ? fmt::format("{:.3f}", speed) : "null", bytes);
   }
   context.err << fmt::format(
-      "qkv: {} tokens of prompt in {:.2f} s, {} generated: {:.1f} tokens/s; cache {} ({} of {} "
-      "tokens, {}); {}\n",
-      outcome.prompt, outcome.prefill_ms / 1000, outcome.generated, outcome.tokens_per_second(),
-      in_megabytes(bytes), session.length(), session.capacity(), cache, outcome.end);
+      "qkv: {} {} of prompt in {:.2f} s, {} generated{}; cache {} ({} of {} tokens, {}); {}\n",
+      outcome.prompt, outcome.prompt == 1 ? "token" : "tokens", outcome.prefill_ms / 1000,
+      outcome.generated, speed > 0 ? fmt::format(": {:.1f} tokens/s", speed) : "",
+      size_in_words(bytes), session.length(), session.capacity(), cache, outcome.end);
 }
 
 // Generates until it is over, someone interrupts or nobody reads any more.
@@ -110,7 +112,9 @@ void stream(Generator& generator, const GenerateArguments& args, bool text, Outc
     print_token(*token, args.json, text, outcome.generated == 1, context);
     outcome.decode_ms = watch.milliseconds() - first_ms;
   }
-  outcome.end = interrupted ? "interrupted" : std::string(name_of(generator.end()));
+  outcome.end = interrupted                               ? "interrupted"
+                : generator.end() != GenerateEnd::not_yet ? std::string(name_of(generator.end()))
+                                                          : "the output could not be written";
   const std::string rest = generator.rest();
   if (args.json) {
     if (!rest.empty()) context.out << fmt::format("{{\"text\": {}}}\n", json_string(rest));
@@ -136,8 +140,9 @@ void generate(const GenerateArguments& args, Context& context) {
   if (args.max_tokens < 0) throw UsageError("--max-tokens: expected 0 or more");
   (void)Sampler(options.sampler);  // refused before a large model is loaded
 
+  const Prompt given(args.has_prompt ? std::optional(args.prompt) : std::nullopt, args.tokens);
   const GptModel model = load_model(args.model, context);
-  const std::vector<std::int32_t> prompt = prompt_tokens(model, args.prompt, args.tokens);
+  const std::vector<std::int32_t> prompt = given.tokens(model);
   Outcome outcome;
   outcome.prompt = static_cast<std::int64_t>(prompt.size());
   DecoderSessionOptions session_options;
@@ -171,7 +176,8 @@ void add_generate_command(Command& app, Context& context) {
   command.option("MODEL", args->model, "a folder with config.json and model.safetensors")
       .required()
       .type_name("FILE");
-  add_prompt_options(command, args->prompt, args->tokens);
+  command.option("--prompt", args->prompt, "the text to begin with");
+  command.option("--tokens", args->tokens, "the same as ids: 0,2,1");
   command.option("--max-tokens", args->max_tokens, "how many at most").show_default();
   command
       .option("--temperature", args->temperature,
@@ -183,7 +189,7 @@ void add_generate_command(Command& app, Context& context) {
       .show_default();
   command.option("--seed", args->seed, "of what is chosen: the same seed, the same text")
       .show_default();
-  command.option("--stop", args->stop, "a text that ends it; may be given again").words(1);
+  command.option("--stop", args->stop, "a text that ends it; may be given again").one_a_flag();
   command.option("--cache", args->cache, "how keys and values are kept")
       .one_of({"f32", "f16", "bf16", "int8"})
       .show_default();
@@ -198,7 +204,10 @@ void add_generate_command(Command& app, Context& context) {
       "names:\nconfig.json, model.safetensors or its parts with an index, and "
       "tokenizer.json, or vocab.json\nand merges.txt; without a tokenizer, tokens are "
       "ids. Tokens per second and the cache's\nsize come on stderr.\n");
-  command.action([args, &context] { generate(*args, context); });
+  command.action([args, command, &context] {
+    args->has_prompt = command.given("--prompt");
+    generate(*args, context);
+  });
 }
 
 }  // namespace qkv::cli

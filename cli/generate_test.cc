@@ -40,7 +40,7 @@ class CliGenerate : public io::FileTest {
   }
   // A small Llama; with a tokenizer, its vocabulary is that of the tokenizer.
   void save_ids() const { testing::small_llama().save(directory_); }
-  void save_text() {
+  void save_text(const io::TokenizerText& tokenizer = io::small_llama3()) {
     testing::TestGpt gpt = testing::small_llama();
     for (const char* name : {"model.embed_tokens.weight", "lm_head.weight"}) {
       gpt.checkpoint.remove(name);
@@ -49,7 +49,7 @@ class CliGenerate : public io::FileTest {
     gpt.add("lm_head.weight", {270, 20}, -1, 1);
     gpt.config.replace(gpt.config.find("\"vocab_size\": 31"), 16, "\"vocab_size\": 270");
     gpt.save(directory_);
-    file("tokenizer.json", io::small_llama3().json());
+    file("tokenizer.json", tokenizer.json());
   }
 };
 
@@ -86,6 +86,67 @@ TEST_F(CliGenerate, JsonIsAnObjectALine) {
   EXPECT_TRUE(objects.back().contains("tokens_per_second"));
 }
 
+TEST_F(CliGenerate, SeveralTextsStopIt) {
+  save_text();
+  const std::vector<std::string> greedy = {"--prompt", "hello",         "--max-tokens",
+                                           "8",        "--temperature", "0"};
+  const std::string text = generate(greedy).out;
+  ASSERT_GT(text.size(), 2u);
+  std::vector<std::string> second = greedy;
+  second.insert(second.end(), {"--stop", "no such text", "--stop", text.substr(0, 1)});
+  const Outcome stopped = generate(second);
+  EXPECT_THAT(stopped.err, HasSubstr("stop_text"));
+  EXPECT_EQ(stopped.out, "\n");
+}
+
+TEST_F(CliGenerate, AnEmptyPromptIsWhatTheTokenizerMakesOfIt) {
+  save_text();
+  const Outcome begun = generate({"--prompt", "", "--max-tokens", "3"});
+  EXPECT_EQ(begun.status, Status::ok) << begun.err;
+  EXPECT_THAT(begun.err, StartsWith("qkv: 1 token of prompt"));  // <|end|>
+  const Outcome explained = qkv({"explain", directory_.string(), "--prompt", ""});
+  EXPECT_EQ(explained.status, Status::ok) << explained.err;
+  EXPECT_THAT(explained.out, HasSubstr("<|end|>"));
+  expect_usage(generate({"--prompt", "", "--tokens", "1"}), "give one of");
+  save_text(io::small_byte_level());
+  for (const char* command : {"generate", "explain"}) {
+    expect_usage(qkv({command, directory_.string(), "--prompt", ""}), "found an empty one");
+    expect_usage(qkv({command, directory_.string()}), "give one of");
+  }
+}
+
+TEST_F(CliGenerate, TokensAreReadAsTheyWereTyped) {
+  save_ids();
+  for (const char* command : {"generate", "explain"}) {
+    const auto refused = [&](const char* tokens, const char* fragment) {
+      expect_usage(qkv({command, directory_.string(), "--tokens", tokens}), fragment);
+    };
+    refused("", "found one in '' (field 1)");
+    refused("0,,1", "found one in '0,,1' (field 2)");
+    refused("0,1,", "(field 3)");
+    refused("99999999999999999999", "in [0, 31), found 99999999999999999999");
+    refused("1,-2", "found -2");
+    refused("1,0x2", "found '0x2'");
+    refused("-", "found '-'");
+  }
+  EXPECT_THAT(generate({"--tokens", "1", "2,3", "--max-tokens", "1"}).err,
+              StartsWith("qkv: 3 tokens of prompt"));
+}
+
+TEST_F(CliGenerate, TheSummarySaysWhatThereIsToSay) {
+  save_ids();
+  const Outcome one = generate({"--tokens", "3", "--max-tokens", "1"});
+  EXPECT_THAT(one.err, AllOf(StartsWith("qkv: 1 token of prompt in "), HasSubstr("1 generated; "),
+                             HasSubstr("cache 0.2 kB (1 of 2 tokens, f32)")));
+  const Outcome json = generate({"--tokens", "3", "--max-tokens", "1", "--json"});
+  EXPECT_THAT(json.out, HasSubstr("\"tokens_per_second\": null"));
+  std::ostringstream out, err;
+  out.setstate(std::ios::badbit);  // a full disk
+  Context context{.out = out, .err = err};
+  (void)run_program({"generate", directory_.string(), "--tokens", "3"}, context);
+  EXPECT_THAT(err.str(), ::testing::EndsWith("; the output could not be written\n"));
+}
+
 TEST_F(CliGenerate, RefusesWhatDoesNotFit) {
   save_ids();
   expect_usage(generate({}), "--prompt");
@@ -120,7 +181,15 @@ TEST_F(CliGenerate, ExplainShowsALayerOfTheModel) {
   EXPECT_EQ(nlohmann::json::parse(json.out)["block"], "decoder");
   expect_usage(explain({}), "--prompt");
   expect_usage(explain({"--prompt", "x", "--layer", "9"}), "layer");
-  expect_usage(explain({"--prompt", "x", "--input", "x.npy"}), "--prompt");
+  for (const char* flag : {"--input", "--mask", "--causal", "--heads", "--layout", "--norm-eps",
+                           "--attn-ratio", "--weights-prefix", "--kernel", "--target", "--scale"}) {
+    const std::string value = flag == std::string("--causal")   ? "none"
+                              : flag == std::string("--layout") ? "bhtd"
+                              : flag == std::string("--kernel") ? "fused"
+                                                                : "1";
+    expect_usage(explain({"--prompt", "x", flag, value}), std::string(flag) + ": a model takes");
+  }
+  EXPECT_EQ(explain({"--prompt", "x", "--threads", "1", "--digits", "2"}).status, Status::ok);
   expect_usage(qkv({"explain", "pixels", "--layer", "1"}), "folder");
   expect_usage(qkv({"explain", "pixel"}), "did you mean 'pixels'");
 }

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <utility>
 
 #include "cli/progress.h"
 #include "cli/text.h"
@@ -14,25 +16,53 @@ GptModel load_model(const std::string& folder, Context& context) {
   return GptModel::load(folder);
 }
 
-void add_prompt_options(Command& command, std::string& prompt, std::vector<std::int64_t>& tokens) {
-  command.option("--prompt", prompt, "the text to begin with");
-  command.option("--tokens", tokens, "the same as ids: 0,2,1").delimiter(',');
+std::vector<std::string> token_fields(const std::vector<std::string>& words) {
+  std::vector<std::string> fields;
+  for (const std::string& word : words) {
+    for (std::size_t begin = 0; begin <= word.size();) {
+      const std::size_t end = std::min(word.find(',', begin), word.size());
+      if (end == begin) {
+        throw UsageError(
+            fmt::format("--tokens: expected no empty field, found one in '{}' (field {})",
+                        printable(word), fields.size() + 1));
+      }
+      fields.push_back(word.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+  return fields;
 }
 
-std::vector<std::int32_t> prompt_tokens(const GptModel& model, const std::string& prompt,
-                                        const std::vector<std::int64_t>& tokens) {
-  if (prompt.empty() == tokens.empty()) throw UsageError("give one of --prompt and --tokens");
+Prompt::Prompt(std::optional<std::string> text, const std::vector<std::string>& token_words)
+    : text_(std::move(text)), ids_(token_fields(token_words)) {
+  if (text_.has_value() == !ids_.empty()) throw UsageError("give one of --prompt and --tokens");
+  for (const std::string& id : ids_) {
+    const std::size_t sign = id.front() == '-' ? 1 : 0;
+    if (id.size() > sign && id.find_first_not_of("0123456789", sign) == id.npos) continue;
+    throw UsageError(fmt::format("--tokens: expected ids, found '{}'", printable(id)));
+  }
+}
+
+std::vector<std::int32_t> Prompt::tokens(const GptModel& model) const {
   std::vector<std::int32_t> ids;
-  if (!prompt.empty()) {
+  if (text_) {
     if (!model.tokenizer()) {
       throw UsageError("--prompt: the model has no tokenizer; use --tokens");
     }
-    return model.tokenizer()->encode(prompt);
+    ids = model.tokenizer()->encode(*text_);
+    if (ids.empty()) {
+      throw UsageError(
+          "--prompt: expected a text, found an empty one, and the model's tokenizer puts no token "
+          "in front of it");
+    }
+    return ids;
   }
-  for (const std::int64_t id : tokens) {
-    if (id < 0 || id >= model.decoder().vocabulary()) {
+  for (const std::string& typed : ids_) {
+    std::int64_t id = 0;
+    const auto [end, error] = std::from_chars(typed.data(), typed.data() + typed.size(), id);
+    if (error != std::errc() || id < 0 || id >= model.decoder().vocabulary()) {
       throw UsageError(fmt::format("--tokens: expected ids in [0, {}), found {}",
-                                   model.decoder().vocabulary(), id));
+                                   model.decoder().vocabulary(), typed));
     }
     ids.push_back(static_cast<std::int32_t>(id));
   }
