@@ -424,6 +424,36 @@ TEST(CachedAttentionEdge, RefusesWhatDoesNotFit) {
   lengths.view().set({1}, 4);
   refused(q, 0, ids, out, {.key_lengths = lengths});
   refused(out, 0, ids, out);
+
+  // Reserved tokens, once they are written; those before them in any case.
+  cache.reserve(ids[1], 1);
+  refused(q, 0, ids, out);
+  for (const std::int64_t b : {0, 1}) lengths.view().set({b}, 3);
+  cached_attention_forward(q, cache, 0, ids, out, {.key_lengths = lengths});
+  cache.write(ids[1], 1, k.view().select(0, 0).slice(0, 0, 1),
+              v.view().select(0, 0).slice(0, 0, 1));
+  refused(q, 0, ids, out);
+  cached_attention_forward(q, cache, 1, ids, out);
+}
+
+TEST(CachedAttentionEdge, SequencesAreNamedByTheirIds) {
+  KVCache cache({.heads = 1, .D = 4, .capacity = 8, .sequences = 2});
+  cache.release(cache.add());
+  const SequenceId id = cache.add();
+  const Tensor q(DType::f32, {1, 1, 1, 4});
+  Tensor out(DType::f32, {1, 1, 1, 4});
+  const auto message = [&](const auto& run) -> std::string {
+    try {
+      run();
+    } catch (const Error& error) {
+      return error.expected();
+    }
+    return "nothing refused";
+  };
+  const std::string expected = "at most 0 tokens, as sequence 1 has";
+  EXPECT_EQ(message([&] { cached_attention_forward(q, cache, 0, {{id}}, out); }), expected);
+  const KVSnapshot snapshot = cache.snapshot(id);
+  EXPECT_EQ(message([&] { cached_attention_forward(q, snapshot, 0, out); }), expected);
 }
 
 }  // namespace

@@ -92,6 +92,9 @@ class QKV_API KVSnapshot {
 //   cache.write(s, layer, k, v);         // for each layer; cached attention sees the new tokens
 //   cache.commit(s);                     // length(s) grows by n; rollback(s) forgets them
 //
+// A layer whose reserved tokens were not written yet has no keys to show: keys(), values() and
+// cached attention over them refuse it.
+//
 // Filling it exactly works; one token more is refused by reserve, and the cache is unchanged.
 //
 // Threads: one writer. Every function belongs to one thread at a time, but two: snapshot() and
@@ -103,7 +106,7 @@ class QKV_API KVSnapshot {
 // Throws Error, with the cache unchanged, if an argument does not fit.
 class QKV_API KVCache {
  public:
-  explicit KVCache(const KVCacheConfig& config);
+  explicit KVCache(const KVCacheConfig& config);  // an Error, too, if there is no memory for it
   KVCache(KVCache&&) noexcept;
   KVCache& operator=(KVCache&&) noexcept;
   ~KVCache();
@@ -125,6 +128,9 @@ class QKV_API KVCache {
              const TensorView& value);
   void commit(SequenceId sequence);  // refused while a layer was not written
   void commit(std::span<const SequenceId> sequences);
+  // Forgets the reservation. Windowed: the oldest tokens, which a reservation gives up for the new
+  // ones, are there again unless a layer was written meanwhile: then they are overwritten, and
+  // first() stays.
   void rollback(SequenceId sequence);
 
   // The three at once: key [layers, n, Hkv, D], value [layers, n, Hkv, Dv].

@@ -207,6 +207,7 @@ class Reader {
     std::vector<bool> owned(pages.size());
     for (std::size_t r = 0; r < rows.size(); r += 3) {
       KVSequence sequence;
+      sequence.id = rows[r];
       sequence.first = rows[r + 1];
       sequence.length = rows[r + 2];
       sequence.written.resize(static_cast<std::size_t>(c.layers));

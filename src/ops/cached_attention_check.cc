@@ -44,8 +44,10 @@ void check_tensors(CachedProblem& p) {
   for (std::int64_t b = 0; b < p.B; ++b) {
     p.Tk = std::max(p.Tk, p.length(b));
     if (p.Tq > p.length(b)) {
-      kRefuse.value("query", fmt::format("at most {} tokens, as sequence {} has", p.length(b), b),
-                    fmt::format("{}", p.Tq));
+      kRefuse.value(
+          "query",
+          fmt::format("at most {} tokens, as sequence {} has", p.length(b), p.sequence(b).id),
+          fmt::format("{}", p.Tq));
     }
   }
   kRefuse.unless_shape("out", p.out, {p.B, p.Hq, p.Tq, p.Dv}, "[B, Hq, Tq, Dv]");
@@ -94,12 +96,13 @@ void check_sequences(CachedProblem& p) {
     kRefuse.unless_shape("key_lengths", lengths, {p.B}, "[B]");
   }
   for (std::int64_t b = 0; b < p.B; ++b) {
-    const KVSequence& sequence = *p.sequences[static_cast<std::size_t>(b)];
+    const KVSequence& sequence = p.sequence(b);
     if (p.key_length(b) < 0 || p.key_length(b) > sequence.end()) {
       kRefuse.value(fmt::format("key_lengths[{}]", b),
                     fmt::format("a length in [0, {}]", sequence.end()),
                     fmt::format("{}", p.key_length(b)));
     }
+    if (p.key_length(b) > sequence.length) check_written(kRefuse, sequence, p.layer);
     const std::int64_t position = sequence.end() - p.Tq;
     if (p.Tq > 0 && sequence.first > std::max<std::int64_t>(0, position - p.options.window.left)) {
       kRefuse.value("query",

@@ -21,9 +21,10 @@ struct CachedProblem {
   double softcap = 0;  // 0: none
   AttentionStages stages;
 
-  std::int64_t length(std::int64_t b) const noexcept {
-    return sequences[static_cast<std::size_t>(b)]->end();
+  const KVSequence& sequence(std::int64_t b) const noexcept {
+    return *sequences[static_cast<std::size_t>(b)];
   }
+  std::int64_t length(std::int64_t b) const noexcept { return sequence(b).end(); }
   std::int64_t key_length(std::int64_t b) const noexcept;
 };
 

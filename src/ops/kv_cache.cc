@@ -28,7 +28,7 @@ SequenceId insert(KVState& state, KVSequence sequence) {
       static_cast<std::int64_t>(state.sequences.size()) >= state.config.sequences) {
     kRefuse.value("sequences", fmt::format("at most {}", state.config.sequences), "one more");
   }
-  const SequenceId id = state.next;
+  const SequenceId id = sequence.id = state.next;
   state.sequences.emplace(id, std::move(sequence));
   ++state.next;
   return id;
@@ -105,7 +105,7 @@ void apply(KVState& state, const Growth& growth, std::int64_t n) {
   for (std::int64_t i = 0; i < growth.new_pages; ++i) {
     sequence.pages.push_back(state.pages.take());
   }
-  sequence.first = growth.first;
+  sequence.first_before = std::exchange(sequence.first, growth.first);
   sequence.pending = n;
   std::fill(sequence.written.begin(), sequence.written.end(), false);
 }
@@ -117,6 +117,19 @@ void keep_pages(KVState& state, KVSequence& sequence, std::int64_t length) {
     state.pages.drop(sequence.pages.back());
     sequence.pages.pop_back();
   }
+}
+
+// The oldest token that is there without the reservation: of a ring, the reservation gave the
+// oldest ones up, but until a layer is written, nothing was written over them.
+std::int64_t first_without_reservation(const KVSequence& sequence) {
+  const auto& written = sequence.written;
+  const bool whole = std::find(written.begin(), written.end(), true) == written.end();
+  return sequence.pending > 0 && whole ? sequence.first_before : sequence.first;
+}
+
+void forget_reservation(KVSequence& sequence) {
+  sequence.first = first_without_reservation(sequence);
+  sequence.pending = 0;
 }
 
 void check_new(std::string_view subject, const TensorView& view, const Dims& shape,
@@ -157,6 +170,7 @@ Tensor read_tokens(const KVState& state, const KVSequence& sequence, std::int64_
                    bool values) {
   const KVCacheConfig& c = state.config;
   const std::int64_t width = values ? c.Dv : c.D, row = width * size_of(c.storage);
+  check_written(kRefuse, sequence, layer);
   Tensor tokens(DType::f32, {c.heads, sequence.end() - sequence.first, width});
   float* to = tokens.as<float>().data();
   for (std::int64_t h = 0; h < c.heads; ++h) {
@@ -171,6 +185,13 @@ Tensor read_tokens(const KVState& state, const KVSequence& sequence, std::int64_
 }
 
 }  // namespace
+
+void check_written(const Refuse& refuse, const KVSequence& sequence, std::int64_t layer) {
+  if (sequence.pending == 0 || sequence.written[static_cast<std::size_t>(layer)]) return;
+  refuse.value("layer", "one in which the reserved tokens were written",
+               fmt::format("layer {} of sequence {}, which has {} reserved and not written", layer,
+                           sequence.id, sequence.pending));
+}
 
 const KVSequence& KVAccess::sequence(const KVCache& cache, SequenceId id, std::string_view where) {
   return find(*cache.state_, id, where);
@@ -222,13 +243,14 @@ void KVCache::truncate(SequenceId id, std::int64_t length) {
     kRefuse.value("length", fmt::format("0 to {}", sequence.length), fmt::format("{}", length));
   }
   const std::int64_t needed = std::max<std::int64_t>(0, length - state_->config.window + 1);
-  if (state_->ring() && length > 0 && needed < sequence.first) {
+  const std::int64_t first = first_without_reservation(sequence);
+  if (state_->ring() && length > 0 && needed < first) {
     kRefuse.value("length",
                   fmt::format("0, or {} or more: older keys of its window were overwritten",
-                              sequence.first + state_->config.window - 1),
+                              first + state_->config.window - 1),
                   fmt::format("{}", length));
   }
-  sequence.pending = 0;
+  forget_reservation(sequence);
   sequence.length = length;
   if (length == 0) sequence.first = 0;
   keep_pages(*state_, sequence, length);
@@ -299,7 +321,7 @@ void KVCache::commit(std::span<const SequenceId> ids) {
 void KVCache::rollback(SequenceId id) {
   const std::lock_guard lock(state_->mutex);
   KVSequence& sequence = find(*state_, id);
-  sequence.pending = 0;
+  forget_reservation(sequence);
   keep_pages(*state_, sequence, sequence.length);
 }
 
@@ -361,6 +383,7 @@ KVSnapshot KVCache::snapshot(std::span<const SequenceId> ids) const {
     // Not `written`: the writer sets it without the lock.
     const KVSequence& sequence = find(*state_, id);
     KVSequence& copy = sequences.emplace_back();
+    copy.id = id;
     copy.first = sequence.first;
     copy.length = sequence.length;
     copy.pages.assign(sequence.pages.begin(),

@@ -158,6 +158,55 @@ TEST(KVCache, CommitWantsEveryLayer) {
   expect_tokens(cache, a, range(0, 3));
 }
 
+TEST(KVCache, WhatWasReservedAndNotWrittenIsNotShown) {
+  for (const KVCacheKind kind : kKinds) {
+    KVCache cache(small(kind));
+    const KVCacheConfig& c = cache.config();
+    const SequenceId a = cache.add();
+    append(cache, a, 0, 4);
+    cache.truncate(a, 1);
+    cache.reserve(a, 3);  // where tokens 1 to 3 still lie
+    EXPECT_THROW(static_cast<void>(cache.keys(a, 0)), Error);
+    EXPECT_THROW(static_cast<void>(cache.values(a, 1)), Error);
+    const Tensor k = tokens(c, 50, 3, c.D), v = tokens(c, 50, 3, c.Dv);
+    cache.write(a, 0, k.view().select(0, 0), v.view().select(0, 0));
+    EXPECT_EQ(cache.keys(a, 0).view().at({0, 1, 0}), number(50, 0, 0, 0));
+    EXPECT_THROW(static_cast<void>(cache.keys(a, 1)), Error);
+    cache.rollback(a);
+    expect_tokens(cache, a, {0});
+  }
+}
+
+TEST(KVCache, ARollbackGivesARingItsOldestTokensBack) {
+  KVCacheConfig config = small(KVCacheKind::windowed);
+  config.capacity = config.window = 16;
+  KVCache cache(config);
+  const KVCacheConfig& c = cache.config();
+  const SequenceId a = cache.add();
+  append(cache, a, 0, 1);
+  for (std::int64_t t = 1; t < 20; ++t) append(cache, a, t, 1);
+  ASSERT_EQ(cache.first(a), 4);
+  cache.reserve(a, 1);
+  EXPECT_EQ(cache.first(a), 5);
+  cache.rollback(a);
+  EXPECT_EQ(cache.first(a), 4);
+  expect_tokens(cache, a, range(0, 20));
+  cache.reserve(a, 1);
+  cache.truncate(a, 20);
+  EXPECT_EQ(cache.first(a), 4);
+  cache.rollback(a);  // of nothing
+  EXPECT_EQ(cache.first(a), 4);
+  // What was written over is gone.
+  cache.reserve(a, 1);
+  const Tensor k = tokens(c, 20, 1, c.D), v = tokens(c, 20, 1, c.Dv);
+  cache.write(a, 1, k.view().select(0, 1), v.view().select(0, 1));
+  cache.rollback(a);
+  EXPECT_EQ(cache.first(a), 5);
+  expect_tokens(cache, a, range(0, 20));
+  append(cache, a, 20, 1);
+  expect_tokens(cache, a, range(0, 21));
+}
+
 TEST(KVCache, WritesOfAnyStridesAndDtype) {
   for (const DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16}) {
     KVCache cache(small(KVCacheKind::contiguous));
@@ -289,6 +338,7 @@ TEST(KVCache, RefusesWhatMakesNoSense) {
   refused([](KVCacheConfig& c) { c.window = 0; });
   refused([](KVCacheConfig& c) { c.capacity = std::numeric_limits<std::int64_t>::max(); });
   refused([](KVCacheConfig& c) { c.layers = std::int64_t{1} << 60; });
+  refused([](KVCacheConfig& c) { c.capacity = std::int64_t{1} << 45; });  // more than addresses
   refused([](KVCacheConfig& c) { c.kind = KVCacheKind::paged, c.window = 0, c.page_tokens = 17; });
   refused([](KVCacheConfig& c) { c.kind = static_cast<KVCacheKind>(9); });
 

@@ -1,5 +1,6 @@
 #include <array>
 #include <limits>
+#include <new>
 
 #include "base/checked.h"
 #include "kernels/cache/store.h"
@@ -96,7 +97,17 @@ KVCacheConfig check_kv_config(const KVCacheConfig& config) {
   return checked;
 }
 
-KVState::KVState(const KVCacheConfig& checked)
-    : config(checked), pages(checked, page_tokens_of(checked), page_count_of(checked)) {}
+KVState::KVState(const KVCacheConfig& checked) try
+    : config(checked), pages(checked, page_tokens_of(checked), page_count_of(checked)) {
+} catch (const std::bad_alloc&) {
+  // check_size knows that this fits.
+  const std::int64_t tokens = page_count_of(checked) * page_tokens_of(checked);
+  const std::int64_t row = (checked.D + checked.Dv) * size_of(checked.storage) +
+                           (checked.storage == KVStorage::int8 ? 8 : 0);
+  kRefuse.value(
+      "capacity", "a cache that the system has memory for",
+      fmt::format("{} tokens in all, {:.1f} GB", tokens,
+                  static_cast<double>(tokens * checked.layers * checked.heads * row) / 1e9));
+}
 
 }  // namespace qkv

@@ -13,18 +13,19 @@ KVPages::KVPages(const KVCacheConfig& config, std::int64_t page_tokens, std::int
       page_tokens_(page_tokens),
       key_row_(config.D * size_of(config.storage)),
       value_row_(config.Dv * size_of(config.storage)),
-      scaled_(config.storage == KVStorage::int8),
-      pages_(static_cast<std::size_t>(pages)),
-      free_(static_cast<std::size_t>(pages)) {
-  for (std::size_t n = 0; n < free_.size(); ++n) {
-    free_[n] = static_cast<PageIndex>(free_.size() - 1 - n);
-  }
+      scaled_(config.storage == KVStorage::int8) {
+  // Address space first: too much of it is refused at once, before lists of pages are filled.
   const std::int64_t rows = pages * layers_ * heads_ * page_tokens_;
   keys_ = HugeMemory(rows * key_row_);
   values_ = HugeMemory(rows * value_row_);
   if (scaled_) {
     key_scales_ = HugeMemory(rows * static_cast<std::int64_t>(sizeof(float)));
     value_scales_ = HugeMemory(rows * static_cast<std::int64_t>(sizeof(float)));
+  }
+  pages_.resize(static_cast<std::size_t>(pages));
+  free_.resize(static_cast<std::size_t>(pages));
+  for (std::size_t n = 0; n < free_.size(); ++n) {
+    free_[n] = static_cast<PageIndex>(free_.size() - 1 - n);
   }
 }
 

@@ -11,18 +11,22 @@
 
 namespace qkv {
 
+class Refuse;
+
 // Positions [first, length + pending) are there; position p lies in slot p % page_tokens of page
 // p / page_tokens or, of a ring, of the only page.
 struct KVSequence {
+  SequenceId id = 0;
   std::vector<PageIndex> pages;
   std::int64_t first = 0, length = 0, pending = 0;
-  std::vector<bool> written;  // layers, of the reservation
+  std::vector<bool> written;      // layers, of the reservation
+  std::int64_t first_before = 0;  // `first` before the reservation
 
   std::int64_t end() const noexcept { return length + pending; }
 };
 
 struct KVState {
-  explicit KVState(const KVCacheConfig& checked);
+  explicit KVState(const KVCacheConfig& checked);  // refuses what the system has no memory for
 
   KVCacheConfig config;  // Dv resolved
   KVPages pages;
@@ -68,6 +72,10 @@ struct KVAccess {
   static const KVSequence& sequence(const KVCache& cache, SequenceId id, std::string_view where);
   static KVCache make(std::shared_ptr<KVState> state);
 };
+
+// Refuses a layer whose reserved tokens were not written: in their place lies what was there
+// before.
+void check_written(const Refuse& refuse, const KVSequence& sequence, std::int64_t layer);
 
 // Refuses a config that makes no sense or does not fit in 62 bits; resolves its defaults.
 KVCacheConfig check_kv_config(const KVCacheConfig& config);
