@@ -368,7 +368,16 @@ TEST_F(GptFiles, ConfigsThatAreNotRightAreNamed) {
   refused("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 0", {"num_hidden_layers", "0"});
   refused("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1e99", {"num_hidden_layers"});
   refused("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", {"num_key_value_heads"});
-  refused("\"head_dim\": 6", "\"head_dim\": 5", {"width", "5"});
+  refused("\"head_dim\": 6", "\"head_dim\": 5", {"config.json", "head_dim", "even", "5"});
+  refused("\"head_dim\": 6, \"hidden_size\": 20", "\"hidden_size\": 12",
+          {"config.json", "num_attention_heads", "even", "3"});
+  refused("\"rope_theta\": 500", "\"rope_theta\": -1", {"config.json", "rope_theta", "-1"});
+  const std::string llama3 = R"("rope_theta": 500, "rope_scaling": {"rope_type": "llama3",
+      "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1,
+      "original_max_position_embeddings": )";
+  refused("\"rope_theta\": 500", llama3 + "9}", {"config.json", "rope_scaling.high_freq_factor"});
+  refused("\"rope_theta\": 500", llama3 + "0}",
+          {"config.json", "rope_scaling.original_max_position_embeddings", "0"});
   refused("\"hidden_act\": \"silu\"", "\"hidden_act\": \"mish\"", {"hidden_act", "'mish'"});
   refused("\"rope_theta\": 500", "\"rope_theta\": 500, \"rope_scaling\": {\"type\": \"yarn\"}",
           {"rope_scaling.type", "'yarn'"});

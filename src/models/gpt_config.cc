@@ -4,6 +4,7 @@
 
 #include "io/json_tree.h"
 #include "io/report.h"
+#include "qkv/error.h"
 
 namespace qkv {
 namespace {
@@ -114,6 +115,26 @@ RopeScaling parse_scaling(const JsonPlace& scaling) {
   return result;
 }
 
+// What rope_frequencies says of its arguments is said of the fields that they come from.
+std::vector<double> frequencies_of(const JsonPlace& root, std::int64_t head_dim,
+                                   const JsonPlace& base, const JsonPlace& scaling) {
+  const RopeScaling parsed = parse_scaling(scaling);
+  try {
+    return rope_frequencies(head_dim, number_or(base, 10000), parsed);
+  } catch (const Error& error) {
+    const std::string& subject = error.subject();
+    if (subject == "base") base.refuse(error.expected(), error.found());
+    if (subject == "width") {
+      if (root.has("head_dim")) root.at("head_dim").refuse(error.expected(), error.found());
+      root.at("num_attention_heads")
+          .refuse(fmt::format("heads whose width is {}", error.expected()), error.found());
+    }
+    const std::string_view field = std::string_view(subject).substr(subject.find('.') + 1);
+    scaling.get(field == "original_context" ? "original_max_position_embeddings" : field)
+        .refuse(error.expected(), error.found());
+  }
+}
+
 GptConfig parse_llama(const JsonPlace& root) {
   GptConfig config;
   config.llama = true;
@@ -146,8 +167,7 @@ GptConfig parse_llama(const JsonPlace& root) {
   if (number_or(root.get("partial_rotary_factor"), 1) != 1) {
     root.get("partial_rotary_factor").refuse("1");
   }
-  config.rope_frequencies =
-      rope_frequencies(shape.head_dim, number_or(base, 10000), parse_scaling(scaling));
+  config.rope_frequencies = frequencies_of(root, shape.head_dim, base, scaling);
   config.attention_bias = flag_or(root.get("attention_bias"), false);
   config.mlp_bias = flag_or(root.get("mlp_bias"), false);
   const bool tied = flag_or(root.get("tie_word_embeddings"), false);
