@@ -75,7 +75,7 @@ TEST_F(CliExplain, ShowsOwnMatricesAndBlocks) {
                                 "--tokens", "a,b", "--format", "csv"});
   EXPECT_EQ(bare.status, Status::ok) << bare.err;
   EXPECT_THAT(bare.out, HasSubstr("\"masked\",\"Masked scores\",\"masked = scaled + mask\","
-                                  "\"[1, 1, 2, 3]\",\"[0, 0, 0, 2]\",-inf\r\n"));
+                                  "\"[1, 1, 2, 3]\",\"[0, 0, 0, 2]\",-inf,\"a\",\r\n"));
 
   Tensor qkv(DType::f32, {12, 4}), proj(DType::f32, {4, 4});
   const std::string weights = (folder_ / "w.safetensors").string();

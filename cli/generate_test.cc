@@ -4,8 +4,10 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/utf8.h"
 #include "cli/command.h"
 #include "cli/program.h"
+#include "explain/writers/width.h"
 #include "io/tokenizer/test_tokenizers.h"
 #include "tests/gpt_folder.h"
 
@@ -37,6 +39,20 @@ class CliGenerate : public io::FileTest {
     EXPECT_EQ(outcome.status, Status::usage) << outcome.err;
     EXPECT_EQ(outcome.out, "");
     EXPECT_THAT(outcome.err, AllOf(StartsWith("qkv: "), HasSubstr(fragment)));
+  }
+  // That the rows of a step's first table are equally wide.
+  void expect_aligned(const std::string& text, const std::string& step) const {
+    std::istringstream lines(text.substr(text.find(step)));
+    std::size_t width = 0, rows = 0;
+    for (std::string line; std::getline(lines, line) && !line.empty();) {
+      if (line.find("0.0000") == line.npos) {
+        if (rows > 0) break;
+        continue;
+      }
+      if (rows++ == 0) width = display_width(line);
+      EXPECT_EQ(display_width(line), width) << line;
+    }
+    EXPECT_GT(rows, 3u);
   }
   // A small Llama; with a tokenizer, its vocabulary is that of the tokenizer.
   void save_ids() const { testing::small_llama().save(directory_); }
@@ -176,6 +192,19 @@ TEST_F(CliGenerate, ExplainShowsALayerOfTheModel) {
   const Outcome cached = explain({"--prompt", "hello world", "--cached", "3", "--lang", "ko"});
   ASSERT_EQ(cached.status, Status::ok) << cached.err;
   EXPECT_THAT(cached.out, AllOf(HasSubstr("‹hello›"), HasSubstr("캐시에서")));
+  // Tokens that are parts of a character.
+  for (const char* format : {"text", "markdown", "json", "csv"}) {
+    const Outcome parts = explain({"--prompt", "à hello 😀", "--format", format, "--full"});
+    ASSERT_EQ(parts.status, Status::ok) << parts.err;
+    for (std::string_view rest = parts.out; !rest.empty();) {
+      const std::size_t length = utf8_sequence(rest);
+      ASSERT_GT(length, 0u) << format << ": " << rest.substr(0, 40);
+      rest.remove_prefix(length);
+    }
+    EXPECT_THAT(parts.out, HasSubstr("\\x98")) << format;
+    EXPECT_THAT(parts.out, HasSubstr("hello")) << format;
+    if (format == std::string("text")) expect_aligned(parts.out, "(weights)");
+  }
   const Outcome json = explain({"--tokens", "1,2,3", "--format", "json"});
   ASSERT_EQ(json.status, Status::ok) << json.err;
   EXPECT_EQ(nlohmann::json::parse(json.out)["block"], "decoder");

@@ -392,7 +392,47 @@ TEST_P(ExplainWriters, CsvHasALineForEachEntry) {
     expected += count;
   }
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), expected);
-  EXPECT_EQ(csv.find("step,title,formula,shape,index,value\r\n"), 0u);
+  EXPECT_EQ(csv.find("step,title,formula,shape,index,value,row,column\r\n"), 0u);
+}
+
+// Labels stand beside the numbers that they belong to, also of a part.
+TEST(ExplainData, CarriesTheLabelsOfTokens) {
+  const Tensor x(DType::f32, {1, 1, 3, 2});
+  const Explanation e = explain_attention(x, x, x, {}, {"a,b", "the \"c\"", "d"});
+  WriteOptions options;
+  options.selection.rows = Range{1, 3};
+  const auto json = nlohmann::json::parse(write_json(e, options));
+  for (std::size_t n = 0; n < e.steps.size(); ++n) {
+    const auto& step = json["steps"][n];
+    if (step["name"] == "weights") {
+      EXPECT_EQ(step["labels"], nlohmann::json::parse(
+                                    R"([null, null, ["the \"c\"", "d"],
+                                        ["a,b", "the \"c\"", "d"]])"));
+    }
+    if (step["name"] == "query") {
+      EXPECT_EQ(step["labels"], nlohmann::json::parse(R"([null, null, ["the \"c\"", "d"], null])"));
+    }
+  }
+  const std::string csv = write_csv(e, options);
+  EXPECT_NE(csv.find("\"[0, 0, 2, 0]\",0,\"d\",\"a,b\"\r\n"), std::string::npos) << csv;
+  EXPECT_NE(csv.find("\"[0, 0, 1, 1]\",0,\"the \"\"c\"\"\",\r\n"), std::string::npos) << csv;
+  EXPECT_FALSE(
+      nlohmann::json::parse(write_json(explain_attention(x, x, x, {}), {}))["steps"][0].contains(
+          "labels"));
+}
+
+// A token a row as text prints it, whatever the tensor's order.
+TEST(ExplainData, LabelsAreThoseOfTheAxis) {
+  Explanation e =
+      explain_attention(Tensor(DType::f32, {1, 1, 2, 3}), Tensor(DType::f32, {1, 1, 2, 3}),
+                        Tensor(DType::f32, {1, 1, 2, 3}), {});
+  Step& step = e.steps.front();  // [B, H, width 2, token 3]
+  step.tokens_last = true;
+  step.cols = {"x", "y", "z"};
+  const auto json = nlohmann::json::parse(write_json(e, {}));
+  EXPECT_EQ(json["steps"][0]["labels"],
+            nlohmann::json::parse(R"([null, null, null, ["x", "y", "z"]])"));
+  EXPECT_NE(write_csv(e, {}).find("\"[0, 0, 1, 2]\",0,\"z\",\r\n"), std::string::npos);
 }
 
 TEST(ExplainText, ColourIsAHeatMapOfTheWeights) {

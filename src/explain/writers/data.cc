@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <span>
 
 #include "base/json.h"
 #include "explain/writers/writer.h"
@@ -71,6 +72,42 @@ void write_expansion(JsonWriter& json, const Step& step, const Dims& index) {
   });
 }
 
+// The labels along an axis of the tensor; none: its entries have numbers alone.
+std::span<const std::string> labels_of(const Step& step, std::size_t axis) {
+  const std::size_t rank = step.axes.size();
+  if (is_image(step)) {
+    if (axis == 1) return step.channels;
+    return {};
+  }
+  if (axis + 1 == rank) return step.cols;
+  if (axis + 2 == rank) return step.rows;
+  return {};
+}
+
+// For each axis the labels of what is shown, or null.
+void write_labels(JsonWriter& json, const Step& step, const std::vector<Range>& slice) {
+  bool any = false;
+  for (std::size_t axis = 0; axis < slice.size(); ++axis) {
+    any = any || !labels_of(step, axis).empty();
+  }
+  if (!any) return;
+  json.key("labels").array([&] {
+    for (std::size_t axis = 0; axis < slice.size(); ++axis) {
+      const std::span<const std::string> labels = labels_of(step, axis);
+      if (labels.empty()) {
+        json.value_as_written("null");
+        continue;
+      }
+      json.array([&] {
+        for (std::int64_t i = slice[axis].begin; i < slice[axis].end; ++i) {
+          const auto n = static_cast<std::size_t>(i);
+          json.value(n < labels.size() ? labels[n] : fmt::format("{}", i));
+        }
+      });
+    }
+  });
+}
+
 void write_step(JsonWriter& json, const Explanation& explanation, const Step& step,
                 const WriteOptions& options) {
   const std::vector<Range> slice = select_part(step, options.selection);
@@ -86,6 +123,7 @@ void write_step(JsonWriter& json, const Explanation& explanation, const Step& st
     json.key("slice").array([&] {
       for (const Range& range : slice) json.list(std::array{range.begin, range.end});
     });
+    write_labels(json, step, slice);
     json.key("values");
     write_nested(json, step, slice, index);
     if (expanded.empty()) return;
@@ -132,7 +170,7 @@ std::string write_json(const Explanation& explanation, const WriteOptions& optio
 
 std::string write_csv(const Explanation& explanation, const WriteOptions& options) {
   check_selection(explanation, options.selection);
-  std::string out = "step,title,formula,shape,index,value\r\n";
+  std::string out = "step,title,formula,shape,index,value,row,column\r\n";
   for (const Step& step : explanation.steps) {
     const std::string head = fmt::format(
         "{},{},{},{}", csv_field(step.name), csv_field(title_of(step, options.language)),
@@ -144,9 +182,13 @@ std::string write_csv(const Explanation& explanation, const WriteOptions& option
       index.push_back(r.begin);
     }
     if (index.rank() != static_cast<int>(slice.size())) continue;  // nothing to show
+    const Page page(step);
     for (bool more = true; more;) {
-      out += fmt::format("{},{},{}\r\n", head, csv_field(to_string(index)),
-                         shortest(step.value->view().at(index), step.value->dtype()));
+      const auto [row, col] = place_of(step, index);
+      out += fmt::format("{},{},{},{},{}\r\n", head, csv_field(to_string(index)),
+                         shortest(step.value->view().at(index), step.value->dtype()),
+                         page.has_row_labels() ? csv_field(page.row_label(row)) : "",
+                         page.has_col_labels() ? csv_field(page.col_label(col)) : "");
       more = false;
       for (int i = index.rank() - 1; i >= 0 && !more; --i) {
         more = ++index[i] < slice[static_cast<std::size_t>(i)].end;

@@ -28,12 +28,6 @@ std::optional<std::int64_t> parse_number(std::string_view text) {
   return value;
 }
 
-// An image that is read pixel by pixel.
-bool is_image(const Step& step) {
-  const auto n = step.axes.size();
-  return n == 4 && !step.planes && step.axes[n - 2] == "H" && step.axes[n - 1] == "W";
-}
-
 bool is_head_axis(const std::string& axis) { return axis == "heads" || axis == "h"; }
 
 // The range of an axis of `extent` under what was asked for, or `first` entries if it is large. A
@@ -46,6 +40,11 @@ Range clip(const std::optional<Range>& asked, std::int64_t extent, std::int64_t 
 }
 
 }  // namespace
+
+bool is_image(const Step& step) {
+  const auto n = step.axes.size();
+  return n == 4 && !step.planes && step.axes[n - 2] == "H" && step.axes[n - 1] == "W";
+}
 
 Range parse_range(std::string_view text, std::string_view option) {
   if (text == "all") return {0, -1};

@@ -35,6 +35,9 @@ struct Selection {
 // entry of the step answers to, except where the step has no such axis.
 std::vector<Range> select_part(const Step& step, const Selection& selection);
 
+// An image that is read pixel by pixel.
+bool is_image(const Step& step);
+
 // A step as people read it: matrices with a token a row. An image [B, C, H, W] is [B, N, C], and
 // (…, width, token) is turned around; `index` finds the entry of the tensor for a place on the
 // page.
@@ -51,6 +54,7 @@ class Page {
   std::string row_label(std::int64_t row) const;
   std::string col_label(std::int64_t col) const;
   bool has_row_labels() const noexcept { return image_ || !row_labels_.empty(); }
+  bool has_col_labels() const noexcept { return image_ || !col_labels_.empty(); }
 
  private:
   std::vector<std::string> row_labels_, col_labels_;

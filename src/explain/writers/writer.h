@@ -24,17 +24,19 @@ std::string write_text(const Explanation& explanation, const WriteOptions& optio
 std::string write_markdown(const Explanation& explanation, const WriteOptions& options);
 
 // {"block", "title", "intro", "language",
-//  "steps": [{"name", "title", "formula", "meaning", "axes", "shape", "slice", "values",
+//  "steps": [{"name", "title", "formula", "meaning", "axes", "shape", "slice", "labels", "values",
 //             "expansions"}],
 //  "remarks": [{"step", "text"}]}
 //
 // `shape` is the whole tensor's, `slice` a [begin, end) for each of its axes, `values` what lies in
 // it, nested as deep as the tensor has axes, each number with all digits that it takes to read the
-// same bits back. Numbers that JSON has not are the strings "inf", "-inf" and "nan".
+// same bits back. Numbers that JSON has not are the strings "inf", "-inf" and "nan". `labels`,
+// where a step has any, holds for each axis null or the labels of what lies in the slice: tokens.
 std::string write_json(const Explanation& explanation, const WriteOptions& options);
 
-// Columns step, title, formula, shape, index, value (RFC 4180): a line for each entry that is
-// shown.
+// Columns step, title, formula, shape, index, value, row, column (RFC 4180): a line for each entry
+// that is shown. The last two are the labels of the row and column in which text prints it; empty
+// where there are none.
 std::string write_csv(const Explanation& explanation, const WriteOptions& options);
 
 // --- shared by the writers ------------------------------------------------------------------
