@@ -112,8 +112,9 @@ class Block {
       BlockOptions options;
       options.attention = arguments.options;
       options.attention.accumulate = Accumulate::f64;
-      return to_python(explain_block(loaded_.weights, input.view, other.view, options, tokens),
-                       framework_of(x));
+      return to_python(
+          interruptibly(explain_block, loaded_.weights, input.view, other.view, options, tokens),
+          framework_of(x));
     } catch (const Error& error) {
       rethrow_as(name_, error);
     }
