@@ -329,6 +329,22 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     (torch.Size([2, 10, 64]), torch.Size([2, 10, 10]))
     """
 
+    # nn.TransformerEncoderLayer has a fast path that takes the weights of its attention and never
+    # calls it, unless this says that they are not in one matrix. Here, whether in_proj_weight is
+    # there tells.
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._qkv_same_embed_dim = False
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        self._qkv_same_embed_dim = False
+
+    def _reset_parameters(self):
+        self._qkv_same_embed_dim = self.in_proj_weight is not None
+        super()._reset_parameters()
+        self._qkv_same_embed_dim = False
+
     def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None,
                 average_attn_weights=True, is_causal=False):
         """query (N, L, E) if batch_first, else (L, N, E), or (L, E); key and value with S for L.
@@ -340,6 +356,8 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         added to the scores. is_causal promises that attn_mask is the causal one.
         """
         where = "MultiheadAttention"
+        if query.is_nested:
+            return self._nested(query, key, value, key_padding_mask, need_weights, attn_mask)
         if self.training and self.dropout > 0:
             _refuse(ValueError, where, "dropout", "0, or a module in eval()", self.dropout)
         if is_causal and attn_mask is None:
@@ -372,11 +390,23 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             return out.squeeze(0), None if weights is None else weights.squeeze(0)
         return out if self.batch_first else out.transpose(0, 1), weights
 
+    def _nested(self, query, key, value, key_padding_mask, need_weights, attn_mask):
+        """What nn.TransformerEncoder makes of a padded batch: self-attention, without weights."""
+        if (not self.batch_first or query is not key or key is not value or need_weights
+                or key_padding_mask is not None or attn_mask is not None):
+            _refuse(ValueError, "MultiheadAttention", "query", "a nested tensor only as key and "
+                    "value too, batch_first, without masks and weights", "other arguments with it")
+        x = query.to_padded_tensor(0.0)
+        lengths = torch.tensor([one.shape[0] for one in query.unbind()])
+        there = torch.arange(x.shape[1]) < lengths[:, None]
+        out, _ = self.forward(x, x, x, key_padding_mask=~there, need_weights=False)
+        return torch._nested_tensor_from_mask(out, there, mask_check=False), None
+
     def _project(self, query, key, value):
         """Query, key and value, (N, T, H, D), with the tokens that bias_kv and zero_attn add."""
         E, H = self.embed_dim, self.num_heads
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        if not self._qkv_same_embed_dim:
+        if self.in_proj_weight is None:
             matrices = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
             q, k, v = map(F.linear, (query, key, value), matrices, biases)
         elif query is key and key is value:

@@ -350,3 +350,46 @@ def test_mha_compiles_and_copies():
     torch.testing.assert_close(copy.deepcopy(ours)(x, x, x), wanted, **CLOSE)
     compiled = torch.compile(ours, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(compiled(x, x, x), wanted, **CLOSE)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_mha_in_an_encoder(monkeypatch, late):
+    """PyTorch's fast path takes the weights of an attention and does not call it."""
+    calls, forward = [], qkv.torch.MultiheadAttention.forward
+
+    def count(self, query, *args, **kwargs):
+        if not query.is_nested:  # which is a call of another
+            calls.append(1)
+        return forward(self, query, *args, **kwargs)
+
+    monkeypatch.setattr(qkv.torch.MultiheadAttention, "forward", count)
+    ours, theirs = pair(batch_first=True)
+    layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval()
+    layer.self_attn = theirs
+    wanted = copy.deepcopy(layer)
+    if not late:
+        layer.self_attn = ours
+    encoder = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=late).eval()
+    if late:  # the encoder has made up its mind that it may nest
+        for one in encoder.layers:
+            one.self_attn = copy.deepcopy(ours)
+    x, padding = torch.randn(2, 5, 16), torch.zeros(2, 5, dtype=torch.bool)
+    padding[1, 3:] = True
+    torch.testing.assert_close(encoder.layers[0](x), wanted(x), **CLOSE)
+    assert len(calls) == 1
+    got = encoder(x, src_key_padding_mask=padding)
+    assert len(calls) == 3
+    torch.testing.assert_close(got[~padding], torch.nn.TransformerEncoder(wanted, 2).eval()(
+        x, src_key_padding_mask=padding)[~padding], **CLOSE)
+    padding[0] = True
+    assert encoder(x, src_key_padding_mask=padding).isfinite().all() and len(calls) == 5
+    assert encoder.layers[0](x, src_key_padding_mask=padding).isfinite().all() and len(calls) == 6
+
+
+@pytest.mark.parametrize("options", [{}, dict(kdim=10, vdim=6)])
+def test_mha_can_be_reset(options):
+    ours = qkv.torch.MultiheadAttention(16, 4, **options)
+    before = copy.deepcopy(ours.state_dict())
+    ours._reset_parameters()
+    assert list(ours.state_dict()) == list(before)
+    assert not torch.equal(next(ours.parameters()), next(iter(before.values())))
