@@ -66,7 +66,7 @@ nb::dict attention(nb::handle query, nb::handle key, nb::handle value, const nb:
     for (int i = 0; i < 3; ++i) {
       const auto& [name, array] = arrays[i];
       if (array.is_none()) refuse_type(name, "an array", "None");
-      inputs[i] = read_array(name, array);
+      inputs[i] = read_floats(name, array);
     }
     return python::to_python(interruptibly(explain_attention, inputs[0].view, inputs[1].view,
                                            inputs[2].view, arguments.options, tokens),
