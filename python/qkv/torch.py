@@ -372,8 +372,10 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     # nn.TransformerEncoderLayer has a fast path that takes the weights of its attention and never
     # calls it, unless this says that they are not in one matrix. Here, whether in_proj_weight is
     # there tells.
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
+    def __init__(self, embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False,
+                 add_zero_attn=False, kdim=None, vdim=None, batch_first=False, device=None, dtype=None):
+        super().__init__(embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim,
+                         batch_first, device, dtype)
         self._qkv_same_embed_dim = False
 
     def __setstate__(self, state):

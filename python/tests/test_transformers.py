@@ -211,3 +211,16 @@ def test_minilm_embeddings():
         seen = tokens["attention_mask"][..., None]
         found[name] = torch.nn.functional.normalize((hidden * seen).sum(1) / seen.sum(1), dim=-1)
     torch.testing.assert_close(found["qkv"], found["eager"], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [gpt2, llama], ids=["gpt2", "llama"])
+def test_under_autocast(make):
+    """The dtypes that "sdpa" gives, and its numbers to bfloat16's rounding."""
+    ours, theirs = pair(make)
+    theirs.set_attn_implementation("sdpa")
+    x = torch.arange(3, 13)[None]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got, wanted = (model(x, output_hidden_states=True).hidden_states[-1] for model in (ours, theirs))
+    assert got.dtype == wanted.dtype
+    # Two layers of some five products each, rounded one by one; what is compared is of size 1.
+    torch.testing.assert_close(got.float(), wanted.float(), rtol=0.05, atol=10 * torch.finfo(torch.bfloat16).eps)
