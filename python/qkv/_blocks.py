@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Mapping, Optional, Sequence
 
 from ._core import Block as _Block
 
@@ -250,6 +250,14 @@ class DetectorAttention(_Attention):
                    num_heads, attn_ratio=attn_ratio)
 
 
+def _psa_named(qkv_weight, proj_weight, pe_weight, ffn0_weight, ffn1_weight, qkv_bias=None, proj_bias=None,
+               pe_bias=None, ffn0_bias=None, ffn1_bias=None):
+    return _named(attn__qkv__weight=qkv_weight, attn__qkv__bias=qkv_bias, attn__proj__weight=proj_weight,
+                  attn__proj__bias=proj_bias, attn__pe__weight=pe_weight, attn__pe__bias=pe_bias,
+                  ffn__0__weight=ffn0_weight, ffn__0__bias=ffn0_bias, ffn__1__weight=ffn1_weight,
+                  ffn__1__bias=ffn1_bias)
+
+
 class PSABlock(_Attention):
     """YOLO11's PSABlock: x + attn(x), then x + ffn(x), with Ultralytics' names.
 
@@ -277,6 +285,15 @@ class PSABlock(_Attention):
     """
 
     _kind = "psa"
+
+    @classmethod
+    def from_arrays(cls, qkv_weight: Any, proj_weight: Any, pe_weight: Any, ffn0_weight: Any,
+                    ffn1_weight: Any, *, qkv_bias: Any = None, proj_bias: Any = None, pe_bias: Any = None,
+                    ffn0_bias: Any = None, ffn1_bias: Any = None, num_heads: Optional[int] = None,
+                    attn_ratio: float = 0.5) -> "PSABlock":
+        """1×1 [out, in, 1, 1], pe depthwise 3×3 [c, 1, 3, 3], with their BatchNorms folded in."""
+        return cls(_psa_named(qkv_weight, proj_weight, pe_weight, ffn0_weight, ffn1_weight, qkv_bias,
+                              proj_bias, pe_bias, ffn0_bias, ffn1_bias), num_heads, attn_ratio=attn_ratio)
 
 
 class C2PSA(_Attention):
@@ -307,3 +324,14 @@ class C2PSA(_Attention):
     """
 
     _kind = "c2psa"
+
+    @classmethod
+    def from_arrays(cls, cv1_weight: Any, cv2_weight: Any, blocks: Sequence[Mapping[str, Any]], *,
+                    cv1_bias: Any = None, cv2_bias: Any = None, num_heads: Optional[int] = None,
+                    attn_ratio: float = 0.5) -> "C2PSA":
+        """1×1 [out, in, 1, 1], with their BatchNorms folded in; `blocks` has for each PSABlock a dict
+        with the arrays of its `from_arrays`: qkv_weight, …, ffn1_weight, and biases."""
+        arrays = _named(cv1__weight=cv1_weight, cv1__bias=cv1_bias, cv2__weight=cv2_weight, cv2__bias=cv2_bias)
+        for i, block in enumerate(blocks):
+            arrays.update({f"m.{i}.{name}": array for name, array in _psa_named(**block).items()})
+        return cls(arrays, num_heads, attn_ratio=attn_ratio)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Iterator, List, NamedTuple, Optional, Sequence, Union
 
-from . import _core
+from . import _arguments, _core
 from ._explain import Explanation, _checked
 
 if TYPE_CHECKING:  # qkv itself imports no NumPy
@@ -50,11 +50,11 @@ class Tokenizer:
         return self._core.encode(text, bool(add_special))
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
-        return self._core.decode([int(i) for i in ids], bool(skip_special))
+        return self._core.decode(_arguments.token_ids("qkv.Tokenizer", "ids", ids), bool(skip_special))
 
     def bytes(self, id: int) -> bytes:
         """The bytes of one token, which need not be whole characters."""
-        return self._core.bytes(int(id))
+        return self._core.bytes(_arguments.integer("qkv.Tokenizer", "id", id, 32))
 
     def __len__(self) -> int:
         return self._core.size
@@ -90,8 +90,9 @@ class GPT:
 
     def __init__(self, folder: Union[str, os.PathLike], *, storage: Optional[str] = None, cache: str = "f32",
                  threads: Optional[int] = None) -> None:
+        self._cache = _arguments.word("qkv.GPT", "cache", cache, ("f32", "f16", "bf16", "int8"))
+        self._threads = _arguments.threads("qkv.GPT", threads)
         self._core = _core.Gpt.load(os.fspath(folder), storage)
-        self._cache, self._threads = cache, threads
         core = self._core.tokenizer
         self.tokenizer: Optional[Tokenizer] = None if core is None else Tokenizer._of(core)
 
@@ -122,7 +123,9 @@ class GPT:
         return self.tokenizer.decode(ids, skip_special=skip_special)
 
     def _tokens(self, prompt: Union[Text, Sequence[int]]) -> List[int]:
-        return self.encode(prompt) if isinstance(prompt, (str, bytes)) else [int(i) for i in prompt]
+        if isinstance(prompt, (str, bytes)):
+            return self.encode(prompt)
+        return _arguments.token_ids("qkv.GPT", "prompt", prompt)
 
     def _session(self, capacity: int) -> Any:
         return _core.GptSession.make(self._core, capacity, self._cache, self._threads)
@@ -133,7 +136,7 @@ class GPT:
         return self._session(max(len(tokens), 1)).append_all(tokens)
 
     def generate(self, prompt: Union[Text, Sequence[int]], *, max_tokens: int = 128, temperature: float = 1.0,
-                 top_k: int = 0, top_p: float = 1.0, seed: int = 0, stop: Union[str, Sequence[str]] = (),
+                 top_k: int = 0, top_p: float = 1.0, seed: int = 0, stop: Union[str, Sequence[str], None] = (),
                  stop_at_end: bool = True) -> Iterator[Token]:
         """Continues a text or ids: tokens, one by one, as they come.
 
@@ -141,12 +144,14 @@ class GPT:
         the same seed gives the same text. Ends after max_tokens, at the model's end token, before a
         text of `stop`, or when its context is full.
         """
-        tokens = self._tokens(prompt)
-        stops = [stop] if isinstance(stop, str) else [str(s) for s in stop]
+        tokens, where = self._tokens(prompt), "qkv.GPT.generate"
+        max_tokens = _arguments.integer(where, "max_tokens", max_tokens)
+        options = (max_tokens, _arguments.number(where, "temperature", temperature),
+                   _arguments.integer(where, "top_k", top_k), _arguments.number(where, "top_p", top_p),
+                   _arguments.seed(where, seed), _arguments.texts(where, "stop", stop),
+                   _arguments.boolean(where, "stop_at_end", stop_at_end))
         session = self._session(min(self.context, len(tokens) + max(max_tokens, 1)))
-        generator = _core.Generator.make(self._core, session, tokens, max_tokens, temperature, top_k, top_p,
-                                         seed, stops, stop_at_end)
-        return self._stream(generator)
+        return self._stream(_core.Generator.make(self._core, session, tokens, *options))
 
     @staticmethod
     def _stream(generator: Any) -> Iterator[Token]:
@@ -160,7 +165,10 @@ class GPT:
                 language: str = "en") -> Explanation:
         """The attention of one layer on a text, step by step; `cached` tokens come from the cache."""
         _checked(language)
-        tokens = self._tokens(prompt)
+        tokens, where = self._tokens(prompt), "qkv.GPT.explain"
+        if not tokens:
+            _arguments.refuse(ValueError, where, "prompt", "one token or more", "none")
+        layer, cached = _arguments.integer(where, "layer", layer), _arguments.integer(where, "cached", cached)
         return Explanation(self._core.explain(tokens, layer, cached, [self._label(i) for i in tokens]), language)
 
     def _label(self, id: int) -> str:

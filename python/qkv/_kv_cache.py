@@ -3,14 +3,25 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
+from ._arguments import integer
 from ._core import KVCache as _KVCache
 
 Array = Any
 Ids = Union[int, Sequence[int]]
 
 
+def _id(sequence: int) -> int:
+    return integer("qkv.KVCache", "sequence", sequence)
+
+
 def _ids(sequences: Ids) -> List[int]:
-    return [sequences] if isinstance(sequences, int) else list(sequences)
+    if not hasattr(sequences, "__len__") or getattr(sequences, "ndim", 1) == 0:
+        return [integer("qkv.KVCache", "sequences", sequences)]
+    return [integer("qkv.KVCache", f"sequences[{i}]", one) for i, one in enumerate(sequences)]
+
+
+def _number(name: str, value: int) -> int:
+    return integer("qkv.KVCache", name, value)
 
 
 class KVCache:
@@ -79,22 +90,22 @@ class KVCache:
 
     def fork(self, sequence: int) -> int:
         """A second sequence with the same tokens."""
-        return self._core.fork(sequence)
+        return self._core.fork(_id(sequence))
 
     def release(self, sequence: int) -> None:
-        self._core.release(sequence)
+        self._core.release(_id(sequence))
 
     def truncate(self, sequence: int, length: int) -> None:
         """Forgets the tokens from `length` on."""
-        self._core.truncate(sequence, length)
+        self._core.truncate(_id(sequence), _number("length", length))
 
     def reserve(self, sequences: Ids, tokens: int) -> None:
         """Makes room for new tokens, in all of the sequences or in none."""
-        self._core.reserve(_ids(sequences), tokens)
+        self._core.reserve(_ids(sequences), _number("tokens", tokens))
 
     def write(self, sequence: int, layer: int, key: Array, value: Array) -> None:
         """The reserved tokens of one layer: key [tokens, heads, D], value [tokens, heads, Dv]."""
-        self._core.write(sequence, int(layer), key, value)
+        self._core.write(_id(sequence), _number("layer", layer), key, value)
 
     def commit(self, sequences: Ids) -> None:
         """Makes the reserved tokens past ones, once every layer was written."""
@@ -102,22 +113,22 @@ class KVCache:
 
     def rollback(self, sequence: int) -> None:
         """Forgets a reservation."""
-        self._core.rollback(sequence)
+        self._core.rollback(_id(sequence))
 
     def append(self, sequence: int, key: Array, value: Array) -> None:
         """reserve, write and commit: key [layers, tokens, heads, D], value [layers, tokens, heads, Dv]."""
-        self._core.write(sequence, None, key, value)
+        self._core.write(_id(sequence), None, key, value)
 
     def length(self, sequence: int) -> int:
-        return self._core.length(sequence)
+        return self._core.length(_id(sequence))
 
     def pending(self, sequence: int) -> int:
         """Tokens that are reserved."""
-        return self._core.pending(sequence)
+        return self._core.pending(_id(sequence))
 
     def first(self, sequence: int) -> int:
         """The oldest token that is kept: 0 unless windowed."""
-        return self._core.first(sequence)
+        return self._core.first(_id(sequence))
 
     @property
     def sequences(self) -> List[int]:
@@ -125,11 +136,11 @@ class KVCache:
 
     def keys(self, sequence: int, layer: int = 0) -> Array:
         """A copy in f32, [heads, tokens, D]."""
-        return self._core.tokens(sequence, layer, False)
+        return self._core.tokens(_id(sequence), _number("layer", layer), False)
 
     def values(self, sequence: int, layer: int = 0) -> Array:
         """A copy in f32, [heads, tokens, Dv]."""
-        return self._core.tokens(sequence, layer, True)
+        return self._core.tokens(_id(sequence), _number("layer", layer), True)
 
     def usage(self) -> Dict[str, int]:
         """sequences, tokens, pages, pages_used, pages_free, pages_shared, bytes, bytes_used."""
@@ -159,6 +170,6 @@ class KVCache:
         results are those of `qkv.attention`; weights are [B, Hq, Tq, longest sequence], in f32.
         """
         return self._core.attention(
-            query, layer, _ids(sequences), scale, softcap, causal, window, key_lengths, alibi, sinks, out,
+            query, _number("layer", layer), _ids(sequences), scale, softcap, causal, window, key_lengths, alibi, sinks, out,
             return_weights, return_lse, threads,
         )  # fmt: skip

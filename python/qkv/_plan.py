@@ -45,7 +45,7 @@ def plan(query: Any, key: Any, value: Any, *, dtype: str = "f32", target: Option
         Plans for a CPU with these instructions instead of this one.
     threads : int
     options
-        Those of `qkv.attention`: causal, window, mask, key_lengths, …
+        Those of `qkv.attention` that the scores depend on: causal, window, mask, key_lengths, …
 
     Returns
     -------

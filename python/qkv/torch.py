@@ -9,7 +9,8 @@
 True
 
 Inference only: an input that requires a gradient is refused while gradients are enabled, since none
-are computed here yet. Call under `torch.no_grad()` or `torch.inference_mode()`.
+are computed here yet. Call under `torch.no_grad()` or `torch.inference_mode()`. Dual tensors of
+forward mode are refused always. Under `torch.autocast("cpu")` inputs are cast as PyTorch's SDPA does.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Optional
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from ._core import attention as _attention, plain_attention as _plain_attention
 
@@ -32,6 +34,7 @@ _ARGUMENTS = (
     "(Tensor query, Tensor key, Tensor value, Tensor? mask=None, Tensor? bias=None, *, "
     'str causal="", float? scale=None, float? softcap=None, Tensor? sinks=None, str layout="bhtd")'
 )
+_is_traced = torch.compiler.is_dynamo_compiling
 _library = torch.library.Library("qkv", "FRAGMENT")
 _library.define("attention" + _ARGUMENTS + " -> Tensor")
 _library.define("attention_weights" + _ARGUMENTS + " -> (Tensor, Tensor)")
@@ -47,6 +50,30 @@ def _refuse_gradient(where, **tensors):
             _refuse(ValueError, where, name, "a tensor without gradient, since no gradients are "
                     "computed here yet (.detach() it, or call under torch.no_grad())",
                     "requires_grad=True")
+
+
+def _refuse_tangent(where, **tensors):
+    """The same for forward mode, which has no no_grad()."""
+    if _is_traced() or forward_ad._current_level < 0:
+        return
+    for name, tensor in tensors.items():
+        if tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None:
+            _refuse(ValueError, where, name, "a tensor without tangent, since no derivatives are "
+                    "computed here yet (forward_ad.unpack_dual it)", "one of forward-mode AD")
+
+
+def _autocast(*tensors):
+    """What autocast makes of the inputs of an operator: those of PyTorch's SDPA are cast."""
+    if not torch.is_autocast_enabled("cpu"):
+        return tensors
+    dtype = torch.get_autocast_dtype("cpu")
+    return tuple(t.to(dtype) if isinstance(t, Tensor) and t.is_cpu and t.is_floating_point()
+                 and t.dtype != torch.float64 else t for t in tensors)
+
+
+def _autocast_bias(bias):
+    """A bias of float32 stays: it is read as it is, beside a query of any dtype."""
+    return bias if bias is None or bias.dtype == torch.float32 else _autocast(bias)[0]
 
 
 def _run(query, key, value, mask, bias, causal, scale, softcap, sinks, layout, weights):
@@ -84,6 +111,7 @@ def _register(name, cpu, fake):
     def autograd(query, key, value, mask=None, bias=None, *, sinks=None, **options):
         if torch.is_grad_enabled():
             _refuse_gradient(name, query=query, key=key, value=value, bias=bias, sinks=sinks)
+        _refuse_tangent(name, query=query, key=key, value=value, bias=bias, sinks=sinks)
         with below_autograd():
             return op(query, key, value, mask, bias, sinks=sinks, **options)
 
@@ -98,15 +126,16 @@ _op_weights = _register("attention_weights", _attention_weights_cpu, _attention_
 
 
 _plain = (Tensor, torch.nn.Parameter)
-_is_traced = torch.compiler.is_dynamo_compiling
 _modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)
 
 
 def _attend(query, key, value, mask=None, bias=None, causal="", scale=None, softcap=None, sinks=None,
             layout="bhtd", weights=False):
     """The op; past PyTorch's dispatcher, which costs as much as a small attention, if it may be."""
+    query, key, value = _autocast(query, key, value)
+    bias = _autocast_bias(bias)
     if (not torch.compiler.is_compiling() and _modes() == 0 and type(query) in _plain
-            and type(key) in _plain and type(value) in _plain):
+            and type(key) in _plain and type(value) in _plain and not query.is_meta):
         return _run(query, key, value, mask, bias, causal, scale, softcap, sinks, layout, weights)
     op = _op_weights if weights else _op
     return op(query, key, value, mask, bias, causal=causal, scale=scale, softcap=softcap,
@@ -131,8 +160,13 @@ def _check_shapes(where, query, key, value, enable_gqa):
                     f"shape {list(tensor.shape)}")
         if tensor.dtype != query.dtype:
             _refuse(TypeError, where, name, f"the query's dtype {query.dtype}", tensor.dtype)
-        if tensor.device.type != "cpu" and tensor.device.type != "meta":
+        if not tensor.is_cpu and not tensor.is_meta:
             _refuse(TypeError, where, name, "a tensor on the CPU", f"one on {tensor.device}")
+        if tensor.is_meta != query.is_meta:
+            _refuse(TypeError, where, name, f"the query's device {query.device}", tensor.device)
+        if tensor.is_nested or tensor.layout != torch.strided:
+            _refuse(TypeError, where, name, "a strided tensor",
+                    "a nested one" if tensor.is_nested else f"one of layout {tensor.layout}")
     heads, key_heads = (t.shape[-3] if t.dim() > 2 else 1 for t in (query, key))
     if enable_gqa:
         if key_heads == 0 or heads % key_heads != 0:
@@ -140,6 +174,10 @@ def _check_shapes(where, query, key, value, enable_gqa):
     elif heads != key_heads and key_heads != 1 and heads != 1:
         _refuse(ValueError, where, "key", f"the query's {heads} heads, or enable_gqa=True",
                 f"{key_heads} heads")
+
+
+def _mask_dtypes(dtype):
+    return "dtype bool or torch.float32" if dtype == torch.float32 else f"dtype bool, {dtype} or torch.float32"
 
 
 def _split_mask(where, attn_mask, query, key, batch, heads):
@@ -157,9 +195,9 @@ def _split_mask(where, attn_mask, query, key, batch, heads):
         attn_mask = attn_mask.expand(scores).flatten(0, -4)
     if attn_mask.dtype == torch.bool:
         return attn_mask, None
+    attn_mask = _autocast_bias(attn_mask)
     if attn_mask.dtype != query.dtype and attn_mask.dtype != torch.float32:
-        _refuse(TypeError, where, "attn_mask", f"dtype bool, {query.dtype} or torch.float32",
-                attn_mask.dtype)
+        _refuse(TypeError, where, "attn_mask", _mask_dtypes(query.dtype), attn_mask.dtype)
     return None, attn_mask
 
 
@@ -210,6 +248,7 @@ def scaled_dot_product_attention(
             return out
     where = "scaled_dot_product_attention"
     causal = "top_left" if is_causal else ""
+    query, key, value = _autocast(query, key, value)
     _check_shapes(where, query, key, value, enable_gqa)
     if dropout_p != 0:
         _refuse(ValueError, where, "dropout_p", "0: there is no dropout here", dropout_p)
@@ -217,6 +256,7 @@ def scaled_dot_product_attention(
         _refuse(ValueError, where, "attn_mask", "None when is_causal=True", "a tensor")
     if torch.is_grad_enabled():
         _refuse_gradient(where, query=query, key=key, value=value, attn_mask=attn_mask)
+    _refuse_tangent(where, query=query, key=key, value=value, attn_mask=attn_mask)
 
     rank = max(query.dim(), key.dim(), value.dim())
     if rank == 4 and query.dim() == 4 and query.shape[0] == key.shape[0] == value.shape[0]:
@@ -329,6 +369,24 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     (torch.Size([2, 10, 64]), torch.Size([2, 10, 10]))
     """
 
+    # nn.TransformerEncoderLayer has a fast path that takes the weights of its attention and never
+    # calls it, unless this says that they are not in one matrix. Here, whether in_proj_weight is
+    # there tells.
+    def __init__(self, embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False,
+                 add_zero_attn=False, kdim=None, vdim=None, batch_first=False, device=None, dtype=None):
+        super().__init__(embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim,
+                         batch_first, device, dtype)
+        self._qkv_same_embed_dim = False
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        self._qkv_same_embed_dim = False
+
+    def _reset_parameters(self):
+        self._qkv_same_embed_dim = self.in_proj_weight is not None
+        super()._reset_parameters()
+        self._qkv_same_embed_dim = False
+
     def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None,
                 average_attn_weights=True, is_causal=False):
         """query (N, L, E) if batch_first, else (L, N, E), or (L, E); key and value with S for L.
@@ -340,6 +398,8 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         added to the scores. is_causal promises that attn_mask is the causal one.
         """
         where = "MultiheadAttention"
+        if query.is_nested:
+            return self._nested(query, key, value, key_padding_mask, need_weights, attn_mask)
         if self.training and self.dropout > 0:
             _refuse(ValueError, where, "dropout", "0, or a module in eval()", self.dropout)
         if is_causal and attn_mask is None:
@@ -350,6 +410,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         if torch.is_grad_enabled():
             _refuse_gradient(where, query=query, key=key, value=value,
                              **{n.replace(".", "_"): p for n, p in self.named_parameters()})
+        _refuse_tangent(where, query=query, key=key, value=value)
 
         batched = query.dim() == 3
         if not batched:
@@ -357,10 +418,12 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         elif not self.batch_first:
             query, key, value = (t.transpose(0, 1) for t in (query, key, value))
         q, k, v = self._project(query, key, value)
-        mask, bias = self._masks(where, key_padding_mask, attn_mask, query, key, batched)
+        key_padding_mask, attn_mask = map(_autocast_bias, (key_padding_mask, attn_mask))
+        mask, bias = self._masks(where, key_padding_mask, attn_mask, query, key, batched, q.dtype)
         causal = is_causal and q.shape[1] == k.shape[1] == key.shape[1] and not attn_mask.dim() == 3
         if causal:  # the promise saves the reading of the mask
-            mask, bias = self._masks(where, key_padding_mask, None, query, key, batched)
+            mask, bias = self._masks(where, key_padding_mask, None, query, key, batched,
+                                     q.dtype)
         out = _attend(q, k, v, mask, bias, "top_left" if causal else "", layout="bthd",
                       weights=need_weights)
         out, weights = out if need_weights else (out, None)
@@ -372,11 +435,23 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             return out.squeeze(0), None if weights is None else weights.squeeze(0)
         return out if self.batch_first else out.transpose(0, 1), weights
 
+    def _nested(self, query, key, value, key_padding_mask, need_weights, attn_mask):
+        """What nn.TransformerEncoder makes of a padded batch: self-attention, without weights."""
+        if (not self.batch_first or query is not key or key is not value or need_weights
+                or key_padding_mask is not None or attn_mask is not None):
+            _refuse(ValueError, "MultiheadAttention", "query", "a nested tensor only as key and "
+                    "value too, batch_first, without masks and weights", "other arguments with it")
+        x = query.to_padded_tensor(0.0)
+        lengths = torch.tensor([one.shape[0] for one in query.unbind()])
+        there = torch.arange(x.shape[1]) < lengths[:, None]
+        out, _ = self.forward(x, x, x, key_padding_mask=~there, need_weights=False)
+        return torch._nested_tensor_from_mask(out, there, mask_check=False), None
+
     def _project(self, query, key, value):
         """Query, key and value, (N, T, H, D), with the tokens that bias_kv and zero_attn add."""
         E, H = self.embed_dim, self.num_heads
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        if not self._qkv_same_embed_dim:
+        if self.in_proj_weight is None:
             matrices = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
             q, k, v = map(F.linear, (query, key, value), matrices, biases)
         elif query is key and key is value:
@@ -391,17 +466,17 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
         return tuple(t.unflatten(-1, (H, E // H)) for t in (q, k, v))
 
-    def _masks(self, where, key_padding_mask, attn_mask, query, key, batched):
+    def _masks(self, where, key_padding_mask, attn_mask, query, key, batched, dtype):
         """(mask, bias) in the polarity of qkv, over the added tokens too, which all see."""
         N, L, S, H = query.shape[0], query.shape[1], key.shape[1], self.num_heads
         added = (self.bias_k is not None) + self.add_zero_attn
         given = []
         if key_padding_mask is not None:
             wanted = (N, S) if batched else (S,)
-            self._check_mask(where, "key_padding_mask", key_padding_mask, [wanted], query)
+            self._check_mask(where, "key_padding_mask", key_padding_mask, [wanted], dtype)
             given.append(key_padding_mask.reshape(N, 1, 1, S))
         if attn_mask is not None:
-            self._check_mask(where, "attn_mask", attn_mask, [(L, S), (N * H, L, S)], query)
+            self._check_mask(where, "attn_mask", attn_mask, [(L, S), (N * H, L, S)], dtype)
             given.append(attn_mask if attn_mask.dim() == 2 else attn_mask.unflatten(0, (N, H)))
         mask = bias = None
         for one in given:
@@ -414,10 +489,9 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         return mask, bias
 
     @staticmethod
-    def _check_mask(where, name, mask, shapes, query):
+    def _check_mask(where, name, mask, shapes, dtype):
         if tuple(mask.shape) not in shapes:
             _refuse(ValueError, where, name, "shape " + " or ".join(str(list(s)) for s in shapes),
                     list(mask.shape))
-        if mask.dtype not in (torch.bool, query.dtype, torch.float32):
-            _refuse(TypeError, where, name, f"dtype bool, {query.dtype} or torch.float32",
-                    mask.dtype)
+        if mask.dtype not in (torch.bool, dtype, torch.float32):
+            _refuse(TypeError, where, name, _mask_dtypes(dtype), mask.dtype)

@@ -21,7 +21,7 @@ import torch
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from .torch import _attend, _refuse_gradient
+from .torch import _attend, _autocast, _refuse_gradient, _refuse_tangent
 
 try:  # where calls with output_attentions=True leave their wish
     from transformers.utils.output_capturing import _active_collector
@@ -90,6 +90,8 @@ def attention_forward(
     if torch.is_grad_enabled():
         _refuse_gradient("attention", query=query, key=key, value=value, bias=position_bias,
                          sinks=s_aux)
+    _refuse_tangent("attention", query=query, key=key, value=value, bias=position_bias, sinks=s_aux)
+    query, key, value = _autocast(query, key, value)
     # Without a mask, a decoder is causal from its first key on; a single query sees all.
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)

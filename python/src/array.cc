@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "exchange.h"
+#include "lendable.h"
 #include "refuse.h"
 
 namespace nb = nanobind;
@@ -56,14 +57,17 @@ std::string name_of(nb::dlpack::dtype type) {
          (type.lanes == 1 ? "" : " × " + std::to_string(type.lanes));
 }
 
-DType dtype_of_array(std::string_view name, nb::dlpack::dtype type) {
+constexpr const char* kAnyType = "dtype f32, f64, f16, bf16, i32, i64, u8 or bool";
+constexpr const char* kFloat = "dtype f32, f64, f16 or bf16";
+
+DType dtype_of_array(std::string_view name, nb::dlpack::dtype type, const char* expected) {
   for (const KnownType& known : kTypes) {
     if (static_cast<std::uint8_t>(known.code) == type.code && known.bits == type.bits &&
         type.lanes == 1) {
       return known.dtype;
     }
   }
-  refuse_type(name, "dtype f32, f64, f16, bf16, i32, i64, u8 or bool", name_of(type));
+  refuse_type(name, expected, name_of(type));
 }
 
 // Refuses memory that a CPU does not reach, and more dimensions than there are.
@@ -78,65 +82,28 @@ void check_place(std::string_view name, std::int32_t device, std::size_t rank) {
 }
 
 template <typename View, typename Lent>
-View view_of(std::string_view name, const Lent& lent) {
+View view_of(std::string_view name, const Lent& lent, const char* expected) {
   const std::size_t rank = lent.ndim();
   check_place(name, lent.device_type(), rank);
-  return View(lent.data(), dtype_of_array(name, lent.dtype()),
+  return View(lent.data(), dtype_of_array(name, lent.dtype(), expected),
               Dims(std::span(lent.shape_ptr(), rank)), Dims(std::span(lent.stride_ptr(), rank)));
-}
-
-// Names that are looked up in every call, made once.
-PyObject* interned(PyObject*& place, const char* name) {
-  if (place == nullptr) place = PyUnicode_InternFromString(name);
-  return place;
-}
-
-// Whether an attribute, or what a method without arguments returns, is True.
-bool is_true(PyObject* found) {
-  if (found == nullptr) PyErr_Clear();
-  const nb::object held = nb::steal(found);
-  return held.is(Py_True);
-}
-
-bool attribute_is_true(nb::handle object, PyObject*& place, const char* name) {
-  return is_true(PyObject_GetAttr(object.ptr(), interned(place, name)));
-}
-
-bool method_says_true(nb::handle object, PyObject*& place, const char* name) {
-  return is_true(PyObject_CallMethodNoArgs(object.ptr(), interned(place, name)));
-}
-
-// A view of numbers that stand in memory with the other sign (the imaginary part of a conjugate).
-void refuse_negative(std::string_view name, nb::handle object) {
-  static PyObject* name_of_it = nullptr;
-  if (method_says_true(object, name_of_it, "is_neg")) {
-    refuse_value(name, "a tensor whose elements are what stands in memory (.resolve_neg() it)",
-                 "one with its negative bit set");
-  }
-}
-
-// Results carry no gradient, so a tensor that asks for one is refused, unless gradients are off
-// anyway. (PyTorch itself only refuses to lend such a tensor in one of its two ways to do it.)
-void refuse_gradient(std::string_view name, nb::handle object) {
-  static PyObject* name_of_it = nullptr;
-  if (!attribute_is_true(object, name_of_it, "requires_grad")) return;
-  if (!nb::cast<bool>(nb::module_::import_("torch").attr("is_grad_enabled")())) return;
-  refuse_value(name,
-               "a tensor without gradient, since no gradients are computed here yet (.detach() it, "
-               "or call under torch.no_grad())",
-               "requires_grad=True");
 }
 
 template <typename Lent>
 Lent lend(std::string_view name, nb::handle object, const char* what) {
-  if (framework_of(object) == Framework::torch) {
-    refuse_gradient(name, object);
+  const Framework framework = framework_of(object);
+  if (framework == Framework::torch) {
+    refuse_derivatives(name, object);
     refuse_negative(name, object);
+  } else if (framework == Framework::numpy) {
+    refuse_masked(name, object);
   }
   Lent lent;
   if (nb::try_cast<Lent>(object, lent, false) && lent.is_valid()) return lent;
   PyErr_Clear();  // the reason is said in words of our own
-  std::string found = class_name(object);
+  std::string found = framework == Framework::torch ? why_not_lent(object) : "";
+  if (!found.empty()) refuse_type(name, "an array whose elements are in the CPU's memory", found);
+  found = class_name(object);
   if (nb::hasattr(object, "dtype")) {
     const nb::object dtype = object.attr("dtype");
     found += " of dtype " + std::string(nb::str(nb::handle(dtype)).c_str());
@@ -154,11 +121,11 @@ bool may_be_imaginary(const TensorView& view) {
 }
 
 // Without a call of Python, where the library has DLPack's table for it.
-bool describe(std::string_view name, nb::handle array, TensorView& view) {
+bool describe(std::string_view name, nb::handle array, TensorView& view, const char* expected) {
   const ExchangeTable* table = exchange_table(array.type());
   if (table == nullptr || table->describe == nullptr) return false;
   const bool torch = framework_of(array) == Framework::torch;
-  if (torch) refuse_gradient(name, array);
+  if (torch) refuse_derivatives(name, array);
   nb::dlpack::dltensor found;
   if (table->describe(array.ptr(), &found) != 0) {
     PyErr_Clear();  // the long way says why
@@ -171,9 +138,26 @@ bool describe(std::string_view name, nb::handle array, TensorView& view) {
                            ? row_major_strides(shape)
                            : Dims(std::span<const std::int64_t>(found.strides, rank));
   const auto* data = static_cast<const std::byte*>(found.data) + found.byte_offset;
-  view = TensorView(data, dtype_of_array(name, found.dtype), shape, strides);
+  view = TensorView(data, dtype_of_array(name, found.dtype, expected), shape, strides);
   if (torch && may_be_imaginary(view)) refuse_negative(name, array);
   return true;
+}
+
+Input keep(std::string_view name, nb::handle array, const char* expected) {
+  Input input;
+  if (array.is_none()) return input;
+  input.lent = lend<nb::ndarray<nb::ro>>(name, array, "an array (DLPack or the buffer protocol)");
+  input.view = view_of<TensorView>(name, input.lent, expected);
+  return input;
+}
+
+Input read(std::string_view name, nb::handle array, const char* expected) {
+  Input input;
+  if (!array.is_none() && describe(name, array, input.view, expected)) {
+    input.array = nb::borrow(array);
+    return input;
+  }
+  return keep(name, array, expected);
 }
 
 // A function of a module that is there for good; looked up once.
@@ -321,22 +305,17 @@ Framework framework_of(nb::handle array) {
   return framework;
 }
 
-Input read_array(std::string_view name, nb::handle array) {
-  Input input;
-  if (!array.is_none() && describe(name, array, input.view)) {
-    input.array = nb::borrow(array);
-    return input;
-  }
-  return keep_array(name, array);
-}
+Input read_array(std::string_view name, nb::handle array) { return read(name, array, kAnyType); }
 
-Input keep_array(std::string_view name, nb::handle array) {
-  Input input;
-  if (array.is_none()) return input;
-  input.lent = lend<nb::ndarray<nb::ro>>(name, array, "an array (DLPack or the buffer protocol)");
-  input.view = view_of<TensorView>(name, input.lent);
+Input read_floats(std::string_view name, nb::handle array) {
+  Input input = read(name, array, kFloat);
+  if (!array.is_none() && !is_float(input.view.dtype())) {
+    refuse_type(name, kFloat, name_of(input.view.dtype()));
+  }
   return input;
 }
+
+Input keep_array(std::string_view name, nb::handle array) { return keep(name, array, kAnyType); }
 
 Borrowed borrow_output(std::string_view name, nb::handle array) {
   Borrowed output;
@@ -344,7 +323,7 @@ Borrowed borrow_output(std::string_view name, nb::handle array) {
     refuse_type(name, "a writable array", "one of JAX, whose arrays are constants");
   }
   output.lent = lend<nb::ndarray<>>(name, array, "a writable array");
-  output.view = view_of<MutableTensorView>(name, output.lent);
+  output.view = view_of<MutableTensorView>(name, output.lent, kAnyType);
   return output;
 }
 

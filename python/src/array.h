@@ -30,6 +30,9 @@ struct Input {
 // read-only or not. None is no array: a view without value. `name` is the argument's, for errors.
 Input read_array(std::string_view name, nanobind::handle array);
 
+// The same where only numbers with a fraction make sense.
+Input read_floats(std::string_view name, nanobind::handle array);
+
 // The same for longer than a call: the elements stay, even if the array is given others.
 Input keep_array(std::string_view name, nanobind::handle array);
 

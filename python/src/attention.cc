@@ -40,7 +40,7 @@ Dims reorder(Dims shape, Layout layout) {
 
 TensorView read_tensor(std::string_view name, nb::handle array, Layout layout, Input& input) {
   if (array.is_none()) refuse_type(name, "an array", "None");
-  input = read_array(name, array);
+  input = read_floats(name, array);
   if (input.view.rank() != 4) {
     refuse_value(name, "4 dimensions " + std::string(kAxes[static_cast<int>(layout)]),
                  "shape " + to_string(input.view.shape()));
@@ -81,7 +81,6 @@ class Call {
   void prepare_outputs(nb::handle out, nb::handle return_weights, nb::handle return_lse) {
     const std::int64_t B = query_.dim(0), Hq = query_.dim(1), Tq = query_.dim(2), Tk = key_.dim(2);
     const DType dtype = query_.dtype();
-    if (!is_float(dtype)) refuse_type("query", "dtype f32, f64, f16 or bf16", name_of(dtype));
     if (!return_weights.is_none() && !return_weights.is(Py_False)) {
       Dims shape{B, Hq, Tq, Tk};
       if (!return_weights.is(Py_True)) {
@@ -161,8 +160,9 @@ nb::object attention(nb::handle query, nb::handle key, nb::handle value, nb::han
   }
 }
 
-// Whether PyTorch's own calls would be dispatched to someone else (a mode), or an argument is not a
-// plain tensor: then this is not the place to compute it.
+// False where PyTorch's own calls would be dispatched to someone else (a mode), where autocast
+// would change the arguments, and where one is not a plain tensor: this is not the place to compute
+// it.
 bool is_plain_torch(nb::handle query, nb::handle key, nb::handle value) {
   static const nb::handle tensor = nb::getattr(nb::module_::import_("torch"), "Tensor").release();
   if (!query.type().is(tensor) || !key.type().is(tensor) || !value.type().is(tensor)) return false;
@@ -172,7 +172,13 @@ bool is_plain_torch(nb::handle query, nb::handle key, nb::handle value) {
   if (modes.is_none()) return false;
   const nb::object depth = nb::steal(PyObject_CallNoArgs(modes.ptr()));
   if (!depth.is_valid()) PyErr_Clear();
-  return depth.is_valid() && PyLong_AsLong(depth.ptr()) == 0;
+  if (!depth.is_valid() || PyLong_AsLong(depth.ptr()) != 0) return false;
+  static const nb::handle autocast =
+      nb::getattr(nb::module_::import_("torch"), "is_autocast_enabled").release();
+  static PyObject* const cpu = PyUnicode_InternFromString("cpu");
+  const nb::object casts = nb::steal(PyObject_CallOneArg(autocast.ptr(), cpu));
+  if (!casts.is_valid()) PyErr_Clear();
+  return casts.is(Py_False);
 }
 
 // PyTorch's SDPA in its plainest form: four dimensions, equal heads, no mask. None where the call

@@ -108,12 +108,13 @@ class Block {
     try {
       const OptionArguments arguments(option_handles(given));
       if (x.is_none()) refuse_type("x", "an array", "None");
-      const Input input = read_array("x", x), other = read_array("memory", memory);
+      const Input input = read_floats("x", x), other = read_floats("memory", memory);
       BlockOptions options;
       options.attention = arguments.options;
       options.attention.accumulate = Accumulate::f64;
-      return to_python(explain_block(loaded_.weights, input.view, other.view, options, tokens),
-                       framework_of(x));
+      return to_python(
+          interruptibly(explain_block, loaded_.weights, input.view, other.view, options, tokens),
+          framework_of(x));
     } catch (const Error& error) {
       rethrow_as(name_, error);
     }
@@ -145,10 +146,7 @@ class Block {
                  nb::handle steps, nb::handle threads) const {
     const OptionArguments arguments(option_handles(given));
     if (x.is_none()) refuse_type("x", "an array", "None");
-    const Input input = read_array("x", x), other = read_array("memory", memory);
-    if (!is_float(input.view.dtype())) {
-      refuse_type("x", "dtype f32, f64, f16 or bf16", name_of(input.view.dtype()));
-    }
+    const Input input = read_floats("x", x), other = read_floats("memory", memory);
     const Framework framework = framework_of(x);
     const Dims shape = block_output_shape(loaded_.weights, input.view.shape());
     Output made;
@@ -235,10 +233,7 @@ class EncoderLayer {
     try {
       const OptionArguments arguments(option_handles(given));
       if (x.is_none()) refuse_type("x", "an array", "None");
-      const Input input = read_array("x", x);
-      if (!is_float(input.view.dtype())) {
-        refuse_type("x", "dtype f32, f64, f16 or bf16", name_of(input.view.dtype()));
-      }
+      const Input input = read_floats("x", x);
       BlockOptions options;
       options.attention = arguments.options;
       options.threads = read_threads(threads);

@@ -21,7 +21,13 @@ namespace nb = nanobind;
 namespace qkv::python {
 namespace {
 
+// Large explanations take a while to be handed over, too.
+void look_at_signals() {
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
 nb::tuple to_python(const Step& step, Framework framework) {
+  look_at_signals();
   Output array(framework, step.value->dtype(), step.value->shape());
   copy(step.value->view(), array.view());
   nb::dict words;
@@ -40,7 +46,8 @@ nb::dict example(nb::handle name) {
     for (const std::string& one : known) names += (names.empty() ? "" : ", ") + one;
     const std::string given = nb::str(name).c_str();
     for (const std::string& one : known) {
-      if (one == given) return python::to_python(explain_example(one), Framework::numpy);
+      if (one == given)
+        return python::to_python(interruptibly(explain_example, one), Framework::numpy);
     }
     refuse_value("source", "arrays, a block or one of " + names, given);
   } catch (const Error& error) {
@@ -59,10 +66,10 @@ nb::dict attention(nb::handle query, nb::handle key, nb::handle value, const nb:
     for (int i = 0; i < 3; ++i) {
       const auto& [name, array] = arrays[i];
       if (array.is_none()) refuse_type(name, "an array", "None");
-      inputs[i] = read_array(name, array);
+      inputs[i] = read_floats(name, array);
     }
-    return python::to_python(explain_attention(inputs[0].view, inputs[1].view, inputs[2].view,
-                                               arguments.options, tokens),
+    return python::to_python(interruptibly(explain_attention, inputs[0].view, inputs[1].view,
+                                           inputs[2].view, arguments.options, tokens),
                              framework_of(query));
   } catch (const Error& error) {
     rethrow_as("qkv.explain", error);
@@ -79,6 +86,7 @@ nb::dict to_python(const Explanation& explanation, Framework framework) {
     intro[code] = nb::cast(message(language, explanation.text + ".intro"));
     WriteOptions options;
     options.language = language;
+    look_at_signals();
     text[code] = nb::cast(write_text(explanation, options));
   }
   nb::list steps;

@@ -115,9 +115,9 @@ std::optional<std::pair<std::int32_t, std::string>> next(Generator& generator) {
 
 nb::dict explain(const GptModel& model, const Ids& tokens, std::int64_t layer, std::int64_t cached,
                  const std::vector<std::string>& labels) {
-  return to_python(
-      explain_decoder(model.decoder(), model.weights(), tokens, {layer, cached, 0}, labels),
-      Framework::numpy);
+  return to_python(interruptibly(explain_decoder, model.decoder(), model.weights(), tokens,
+                                 DecoderPlace{layer, cached, 0}, labels),
+                   Framework::numpy);
 }
 
 }  // namespace

@@ -35,7 +35,16 @@ OptionHandles option_handles(const nb::dict& given) {
       *place = value;
       known = true;
     }
-    if (!known) refuse_type(name, "an option of qkv.attention", "an unknown keyword argument");
+    if (known) continue;
+    for (const std::string_view other :
+         {"layout", "out", "return_weights", "return_lse", "threads"}) {
+      if (name != other) continue;
+      refuse_type(name,
+                  "an option of the scores (mask, bias, causal, offset, window, prefix, scale, "
+                  "softcap, alibi, key_lengths, query_starts, key_starts, sinks)",
+                  "one that is not taken here");
+    }
+    refuse_type(name, "an option of qkv.attention", "an unknown keyword argument");
   }
   return all;
 }

@@ -44,7 +44,7 @@ Dims read_shape(std::string_view name, nb::handle given, DType& dtype) {
     for (nb::handle extent : given) shape.push_back(read_integer(name, extent));
   } else {
     if (given.is_none()) refuse_type(name, "an array or its shape", "None");
-    const Input input = read_array(name, given);
+    const Input input = read_floats(name, given);
     shape = input.view.shape();
     dtype = input.view.dtype();
   }

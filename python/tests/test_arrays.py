@@ -180,3 +180,16 @@ def test_a_refused_call_writes_nothing():
     with pytest.raises(ValueError):
         qkv.attention(Q, K, V, key_lengths=[1, 38], out=out)
     assert (out == 7).all()
+
+
+def test_masked_elements_are_refused_not_read():
+    hidden = np.ma.array(Q, mask=np.zeros(Q.shape, bool))
+    np.testing.assert_array_equal(qkv.attention(hidden, K, V), qkv.attention(Q, K, V))
+    np.testing.assert_array_equal(qkv.attention(np.ma.array(Q), K, V), qkv.attention(Q, K, V))
+    hidden[0, 0, 0, 0] = np.ma.masked
+    for arguments in (dict(query=hidden), dict(bias=hidden[..., :1]), dict(out=np.ma.masked_array(np.empty(
+            (*Q.shape[:3], V.shape[3]), np.float32), True))):
+        with pytest.raises(TypeError, match="expected an array all of whose elements count .*, found a MaskedArray"):
+            qkv.attention(**{**dict(query=Q, key=K, value=V), **arguments})
+    with pytest.raises(TypeError, match="query: expected dtype f32, f64, f16 or bf16, found complex64"):
+        qkv.attention(Q.astype(np.complex64), K, V)

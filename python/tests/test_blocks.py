@@ -199,6 +199,30 @@ def test_detector_psa_and_c2psa():
     assert [w.shape for w in weights] == [(2, 2, 30, 30)] * 2
 
 
+def psa_arrays(state, prefix=""):
+    arrays = {}
+    for name in ("attn.qkv", "attn.proj", "attn.pe", "ffn.0", "ffn.1"):
+        short = name.replace("attn.", "").replace(".", "")
+        arrays[short + "_weight"], arrays[short + "_bias"] = (
+            a.astype(np.float32) for a in folded(state, prefix + name))
+    return arrays
+
+
+def test_psa_and_c2psa_from_arrays():
+    c = 16
+    image = np.random.default_rng(3).normal(size=(2, c, 5, 6)).astype(np.float32)
+    state = psa_modules("", c)
+    block = qkv.PSABlock.from_arrays(**psa_arrays(state), num_heads=2)
+    np.testing.assert_allclose(block(image), psa(state, image, 2), **DEEP)
+
+    state = {**conv_module("cv1", (2 * c, c, 1, 1), 6), **conv_module("cv2", (c, 2 * c, 1, 1), 7),
+             **psa_modules("m.0.", c), **psa_modules("m.1.", c)}
+    (cv1, b1), (cv2, b2) = ([a.astype(np.float32) for a in folded(state, name)] for name in ("cv1", "cv2"))
+    block = qkv.C2PSA.from_arrays(cv1, cv2, [psa_arrays(state, "m.0."), psa_arrays(state, "m.1.")],
+                                  cv1_bias=b1, cv2_bias=b2, num_heads=2)
+    np.testing.assert_allclose(block(image), qkv.C2PSA(state, num_heads=2)(image), **DEEP)
+
+
 REFUSED = {
     "nothing there": (ValueError, lambda: qkv.ViTAttention({"a": X}, 4), r"\[qkv.ViTAttention\]"),
     "no heads": (ValueError, lambda: qkv.TransformerAttention(MHA), r"\[qkv.TransformerAttention\] .*heads"),

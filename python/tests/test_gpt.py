@@ -73,6 +73,71 @@ def test_refuses(parrot, tmp_path):
         qkv.GPT(tmp_path)
 
 
+IDS = {
+    r"prompt\[0\]: expected an integer, found 0.5": lambda gpt: gpt.logits([0.5]),
+    r"prompt\[1\]: expected an integer, found '1'": lambda gpt: gpt.logits([1, "1"]),
+    r"prompt\[0\]: expected an integer, found True": lambda gpt: gpt.generate([True]),
+    r"prompt\[0\]: expected an integer, found 1.0": lambda gpt: gpt.explain(np.ones(3)),
+    r"prompt\[0\]: expected an integer, found \[1, 2\]": lambda gpt: gpt.logits(np.array([[1, 2]])),
+    r"prompt: expected token ids, found None": lambda gpt: gpt.logits(None),
+    r"prompt: expected token ids, found 5": lambda gpt: gpt.logits(5),
+    r"ids\[0\]: expected an integer, found 1.7": lambda gpt: gpt.decode([1.7]),
+    r"ids: expected token ids, found 'ab'": lambda gpt: gpt.decode("ab"),
+    r"id: expected an integer, found 1.5": lambda gpt: gpt.tokenizer.bytes(1.5),
+    r"max_tokens: expected an integer, found 1.5": lambda gpt: gpt.generate("x", max_tokens=1.5),
+    r"temperature: expected a number, found 'a'": lambda gpt: gpt.generate("x", temperature="a"),
+    r"top_k: expected an integer, found None": lambda gpt: gpt.generate("x", top_k=None),
+    r"top_p: expected a number, found None": lambda gpt: gpt.generate("x", top_p=None),
+    r"seed: expected an integer, found 0.0": lambda gpt: gpt.generate("x", seed=0.0),
+    r"stop: expected a str or several, found 5": lambda gpt: gpt.generate("x", stop=5),
+    r"stop\[0\]: expected a str, found 1": lambda gpt: gpt.generate("x", stop=[1]),
+    r"stop_at_end: expected True or False, found 1": lambda gpt: gpt.generate("x", stop_at_end=1),
+    r"layer: expected an integer, found 'a'": lambda gpt: gpt.explain("ab", layer="a"),
+}
+
+
+@pytest.mark.parametrize("message", IDS)
+def test_refuses_types(parrot, message):
+    with pytest.raises(TypeError, match=message):
+        IDS[message](parrot(b"abc"))
+
+
+def test_refuses_values_at_once(parrot, tmp_path):
+    gpt = parrot(b"abc")
+    for seed in (-1, 2**64, 2**70):
+        with pytest.raises(ValueError, match=f"seed: expected an integer .*, found {seed}"):
+            gpt.generate("x", seed=seed)
+    with pytest.raises(ValueError, match=r"prompt\[0\]: expected an integer of 32 bits"):
+        gpt.logits([2**40])
+    with pytest.raises(ValueError, match="prompt: expected one token or more, found none"):
+        gpt.explain("")
+    with pytest.raises(ValueError, match="cache: expected \"f32\", \"f16\", \"bf16\" or \"int8\", found 'int4'"):
+        qkv.GPT(tmp_path, cache="int4")
+    for threads in (-1, 0):
+        with pytest.raises(ValueError, match=f"threads: expected None, or 1 or more, found {threads}"):
+            qkv.GPT(tmp_path, threads=threads)
+
+
+def test_ids_of_other_libraries(parrot):
+    gpt = parrot(b"abc")
+    wanted = gpt.logits([1, 2])
+    for ids in (np.array([1, 2], np.uint8), [np.int64(1), 2], (1, 2), iter([1, 2])):
+        np.testing.assert_array_equal(gpt.logits(ids), wanted)
+    assert gpt.decode(np.array([97, 98])) == "ab"
+    assert len(list(gpt.generate("x", max_tokens=np.int64(2), seed=2**64 - 1, stop=None,
+                                 temperature=np.float32(0)))) == 2
+
+
+def test_ids_of_torch(parrot):
+    torch = pytest.importorskip("torch")
+    gpt = parrot(b"abc")
+    wanted = gpt.logits([1, 2])
+    for ids in (torch.tensor([1, 2]), [torch.tensor(1), torch.tensor(2)]):
+        np.testing.assert_array_equal(gpt.logits(ids), wanted)
+    with pytest.raises(TypeError, match=r"prompt\[0\]: expected an integer, found tensor\(True\)"):
+        gpt.logits([torch.tensor(True)])
+
+
 def test_tokenizer(parrot, tmp_path):
     parrot(b"abc")
     tokenizer = qkv.Tokenizer(tmp_path)

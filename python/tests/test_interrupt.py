@@ -6,6 +6,11 @@ import subprocess
 import sys
 import time
 
+import numpy as np
+from tiny_models import make_parrot
+
+import qkv
+
 # A process that a shell put into the background ignores SIGINT, and Python then leaves it so.
 CODE = """
 import signal, numpy as np, qkv
@@ -41,3 +46,38 @@ def test_attention():
 def test_block():
     assert interrupted(
         "qkv.ViTAttention.from_arrays(np.ones((192, 64)), np.ones((64, 64)), num_heads=4)(x[0])")
+
+
+def longest_silence(call):
+    """The part of a call's time in which Python's handlers did not run, at a stretch."""
+    seen = [time.perf_counter()]
+    before = signal.signal(signal.SIGALRM, lambda *_: seen.append(time.perf_counter()))
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+    try:
+        call()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        seen.append(time.perf_counter())
+        signal.signal(signal.SIGALRM, before)
+    return max(b - a for a, b in zip(seen, seen[1:])) / (seen[-1] - seen[0])
+
+
+def looks_at_signals(call):
+    # Handlers run every 50 ms of a second or so; the machine's own pauses are forgiven by a second try.
+    return any(longest_silence(call) < 0.5 for _ in range(3))
+
+
+def test_explain():
+    x = np.ones((1, 1, 256, 16384), np.float32)  # wide: time goes into the products, not into memory
+    assert looks_at_signals(lambda: qkv.explain(x, x, x))
+
+
+def test_explain_block():
+    block = qkv.ViTAttention.from_arrays(np.ones((3 * 1536, 1536)), np.ones((1536, 1536)), num_heads=1)
+    assert looks_at_signals(lambda: qkv.explain(block, np.ones((1, 256, 1536), np.float32)))
+
+
+def test_explain_gpt(tmp_path):
+    make_parrot(tmp_path, b"x" * 1000)
+    gpt = qkv.GPT(tmp_path)
+    assert looks_at_signals(lambda: gpt.explain([120] * 1000))

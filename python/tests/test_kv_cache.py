@@ -97,6 +97,29 @@ def test_refuses_what_does_not_fit():
         cache.attention(np.zeros((1, 1, 1, 4), np.float32), 0, s)
 
 
+def test_numbers_of_other_libraries_and_of_other_kinds():
+    cache = qkv.KVCache(heads=1, D=4, capacity=4)
+    s = np.int64(cache.add())
+    x = np.ones((1, 1, 1, 4), np.float32)
+    cache.append(s, x, x)
+    assert cache.length(s) == 1
+    np.testing.assert_array_equal(cache.attention(x, np.int32(0), s), x)
+    np.testing.assert_array_equal(cache.attention(x, 0, np.array([s])), x)
+    for message, call in {
+        r"sequence: expected an integer, found 'a'": lambda: cache.length("a"),
+        r"sequence: expected an integer, found 0.5": lambda: cache.append(0.5, x, x),
+        r"sequence: expected an integer, found True": lambda: cache.release(True),
+        r"length: expected an integer, found None": lambda: cache.truncate(s, None),
+        r"layer: expected an integer, found 0.0": lambda: cache.keys(s, 0.0),
+        r"sequences\[0\]: expected an integer, found 'a'": lambda: cache.commit("a"),
+        r"sequences: expected an integer, found None": lambda: cache.attention(x, 0, None),
+    }.items():
+        with pytest.raises(TypeError, match=r"\[qkv.KVCache\] " + message):
+            call()
+    with pytest.raises(ValueError, match="sequence: expected an integer of 64 bits"):
+        cache.length(2**70)
+
+
 def test_threads_may_share_one():
     cache = qkv.KVCache(heads=1, D=4, capacity=4096, kind="paged", page_tokens=16)
     x = np.ones((1, 1, 1, 4), np.float32)

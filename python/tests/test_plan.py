@@ -32,6 +32,7 @@ REFUSED = {
     "dtype": (ValueError, dict(dtype="f8"), r'dtype: expected "f32", "f64", "f16" or "bf16", found \'f8\''),
     "target": (ValueError, dict(target="mmx"), r"target: expected "),
     "option": (TypeError, dict(casual=True), r"casual: expected an option of qkv.attention"),
+    "other option": (TypeError, dict(return_weights=True), r"return_weights: expected an option of the scores \(mask, bias, .*\), found one that is not taken here"),
     "softcap": (ValueError, dict(softcap=-1), r"softcap: expected"),
 }
 

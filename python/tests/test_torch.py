@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import qkv.torch  # noqa: E402
+from torch.autograd import forward_ad  # noqa: E402
 from torch.nn.functional import scaled_dot_product_attention as theirs  # noqa: E402
 
 ours = qkv.torch.scaled_dot_product_attention
@@ -93,6 +94,83 @@ def test_sdpa_dtypes(dtype):
     torch.testing.assert_close(got.double(), expected, rtol=unit, atol=max(unit, 1e-14))
 
 
+AUTOCAST = {
+    "plain": {},
+    "mixed": dict(key=torch.bfloat16, value=torch.float16),
+    "a mask": dict(mask=torch.float32),
+    "a mask of another half": dict(mask=torch.float16),
+}
+
+
+@pytest.mark.parametrize("dtypes", AUTOCAST.values(), ids=AUTOCAST.keys())
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast(dtype, dtypes):
+    q, k, v = tensors()
+    k, v = k.to(dtypes.get("key", k.dtype)), v.to(dtypes.get("value", v.dtype))
+    mask = torch.randn(7, 9).to(dtypes["mask"]) if "mask" in dtypes else None
+    cast = [t.to(dtype).double() for t in (q, k, v)]
+    exact = theirs(*cast, None if mask is None else mask.double())
+    # Rounded once at the end, and the mask by PyTorch; weights add up to 1.
+    close = dict(rtol=2 * torch.finfo(dtype).eps, atol=4 * torch.finfo(dtype).eps)
+    with torch.autocast("cpu", dtype=dtype):
+        wanted = theirs(q, k, v, mask)
+        results = [ours(q, k, v, mask), ours(q[0], k[0], v[0], mask)[None]]
+        with qkv.torch.use():
+            results.append(torch.nn.functional.scaled_dot_product_attention(q, k, v, mask))
+        results.append(torch.compile(ours, backend="aot_eager", fullgraph=True)(q, k, v, mask))
+    for got in results:
+        assert got.dtype == wanted.dtype == dtype
+        torch.testing.assert_close(got.double(), exact[:len(got)], **close)
+    if mask is None and not dtypes:
+        assert ours(q, k, v).dtype == torch.float32
+        with torch.autocast("cpu", dtype=dtype):
+            assert ours(q.double(), k.double(), v.double()).dtype == torch.float64  # which is never cast
+
+
+@pytest.mark.parametrize("options", [{}, dict(add_bias_kv=True, add_zero_attn=True)])
+def test_mha_under_autocast(options):
+    ours, theirs = pair(batch_first=True, **options)
+    x = torch.randn(3, 5, 16)
+    for mask in (None, torch.randn(5, 5), torch.randn(5, 5).bfloat16()):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            got = ours(x, x, x, attn_mask=mask)[0]
+            wanted = theirs(x, x, x, attn_mask=mask)[0]
+        assert got.dtype == wanted.dtype
+        # Four roundings to bf16 (projections, scores, weights, output) of values below 8.
+        torch.testing.assert_close(got, wanted, rtol=0.1, atol=4 * 8 * torch.finfo(torch.bfloat16).eps)
+
+
+def test_meta_tensors_give_shapes():
+    q, k, v = (t.to("meta") for t in tensors())
+    for inputs in ((q, k, v), (q[0], k[0], v[0]), (q[None], k[None], v[None])):
+        got = ours(*inputs)
+        assert got.is_meta and got.shape == theirs(*inputs).shape
+    with qkv.torch.use():
+        assert torch.nn.functional.scaled_dot_product_attention(q, k, v).is_meta
+    x = torch.empty(2, 5, 16, device="meta")
+    out, weights = qkv.torch.MultiheadAttention(16, 4, batch_first=True, device="meta")(x, x, x)
+    assert out.is_meta and out.shape == x.shape and weights.shape == (2, 5, 5)
+    with pytest.raises(TypeError, match="key: expected the query's device meta, found cpu"):
+        ours(q, torch.randn(2, 4, 9, 12), v)
+
+
+def test_refused_by_what_they_are():
+    q, k, v = tensors()
+    of = {"a tensor on the device meta": lambda: qkv.attention(q.to("meta"), k, v),
+          "a tensor of layout torch.sparse_coo": lambda: qkv.attention(q.to_sparse(), k, v),
+          "one of layout torch.sparse_coo": lambda: ours(q.to_sparse(), k, v),
+          "a tensor inside torch.vmap": lambda: torch.vmap(lambda a: qkv.attention(a, k, v))(q[None])}
+    for found, call in of.items():
+        with pytest.raises(TypeError, match=f"query: expected .*, found {found}"):
+            call()
+    with pytest.raises(TypeError, match="found a tensor inside torch.vmap"):
+        torch.vmap(lambda a: ours(a, k, v))(q[None])
+    for dtype in (torch.complex64, torch.float8_e4m3fn):
+        for call in (ours, qkv.attention):
+            with pytest.raises(TypeError, match="query: expected dtype f32, f64, f16 or bf16, found"):
+                call(q.to(dtype), k.to(dtype), v.to(dtype))
+
+
 def test_a_query_that_sees_nothing_gets_zero():
     q, k, v = tensors()
     assert not ours(q, k, v, attn_mask=torch.zeros(7, 9, dtype=torch.bool)).any()
@@ -102,7 +180,7 @@ REFUSED = {
     "dropout": (ValueError, dict(dropout_p=0.1), r"dropout_p: expected 0"),
     "mask and causal": (ValueError, dict(attn_mask=BOOL, is_causal=True), r"attn_mask: expected None when"),
     "mask shape": (ValueError, dict(attn_mask=BOOL[..., :3]), r"attn_mask: expected a shape that broadcasts to \[2, 4, 7, 9\], found \[2, 4, 7, 3\]"),
-    "mask dtype": (TypeError, dict(attn_mask=torch.ones(7, 9, dtype=torch.int64)), r"attn_mask: expected dtype bool"),
+    "mask dtype": (TypeError, dict(attn_mask=torch.ones(7, 9, dtype=torch.int64)), r"attn_mask: expected dtype bool or torch.float32, found torch.int64"),
     "key dtype": (TypeError, dict(key=torch.randn(2, 4, 9, 12).double()), r"key: expected the query's dtype torch.float32, found torch.float64"),
     "key width": (ValueError, dict(key=torch.randn(2, 4, 9, 13)), r"key: expected"),
     "no tensor": (TypeError, dict(value=[1]), r"value: expected a tensor, found list"),
@@ -129,6 +207,34 @@ def test_gradients_are_refused_not_dropped():
             ours(q, k, v.detach(), torch.zeros(7, 9, requires_grad=True))
         with torch.inference_mode():
             assert not ours(q, k, v).requires_grad
+
+
+DUAL = {
+    "function": lambda a, k, v: ours(a, k, v),
+    "function, the long way": lambda a, k, v: ours(a[0], k[0], v[0]),
+    "mask": lambda a, k, v: ours(k, k, v, a[..., :1]),
+    "op": lambda a, k, v: torch.ops.qkv.attention(a, k, v),
+    "qkv.attention": lambda a, k, v: qkv.attention(k, v, a),
+    "bias": lambda a, k, v: qkv.attention(k, k, v, bias=a[..., :1]),
+    "MultiheadAttention": lambda a, k, v: pair()[0](*[a.reshape(9, -1, 16)] * 3)[0],
+}
+
+
+@pytest.mark.parametrize("function", DUAL.values(), ids=DUAL.keys())
+def test_forward_mode_is_refused_not_dropped(function):
+    q, k, v = torch.randn(3, 2, 4, 9, 16)
+
+    def call(a):
+        return function(a, k, v)
+
+    message = "expected a tensor without tangent.* found one of forward-mode AD"
+    with forward_ad.dual_level():
+        call(q)  # a tensor without a tangent is fine there
+        with pytest.raises(ValueError, match=message):
+            call(forward_ad.make_dual(q, torch.ones_like(q)))
+    with pytest.raises(ValueError, match=message):
+        torch.func.jvp(call, (q,), (torch.ones_like(q),))
+    call(q)
 
 
 def test_opcheck():
@@ -350,3 +456,46 @@ def test_mha_compiles_and_copies():
     torch.testing.assert_close(copy.deepcopy(ours)(x, x, x), wanted, **CLOSE)
     compiled = torch.compile(ours, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(compiled(x, x, x), wanted, **CLOSE)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_mha_in_an_encoder(monkeypatch, late):
+    """PyTorch's fast path takes the weights of an attention and does not call it."""
+    calls, forward = [], qkv.torch.MultiheadAttention.forward
+
+    def count(self, query, *args, **kwargs):
+        if not query.is_nested:  # which is a call of another
+            calls.append(1)
+        return forward(self, query, *args, **kwargs)
+
+    monkeypatch.setattr(qkv.torch.MultiheadAttention, "forward", count)
+    ours, theirs = pair(batch_first=True)
+    layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval()
+    layer.self_attn = theirs
+    wanted = copy.deepcopy(layer)
+    if not late:
+        layer.self_attn = ours
+    encoder = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=late).eval()
+    if late:  # the encoder has made up its mind that it may nest
+        for one in encoder.layers:
+            one.self_attn = copy.deepcopy(ours)
+    x, padding = torch.randn(2, 5, 16), torch.zeros(2, 5, dtype=torch.bool)
+    padding[1, 3:] = True
+    torch.testing.assert_close(encoder.layers[0](x), wanted(x), **CLOSE)
+    assert len(calls) == 1
+    got = encoder(x, src_key_padding_mask=padding)
+    assert len(calls) == 3
+    torch.testing.assert_close(got[~padding], torch.nn.TransformerEncoder(wanted, 2).eval()(
+        x, src_key_padding_mask=padding)[~padding], **CLOSE)
+    padding[0] = True
+    assert encoder(x, src_key_padding_mask=padding).isfinite().all() and len(calls) == 5
+    assert encoder.layers[0](x, src_key_padding_mask=padding).isfinite().all() and len(calls) == 6
+
+
+@pytest.mark.parametrize("options", [{}, dict(kdim=10, vdim=6)])
+def test_mha_can_be_reset(options):
+    ours = qkv.torch.MultiheadAttention(16, 4, **options)
+    before = copy.deepcopy(ours.state_dict())
+    ours._reset_parameters()
+    assert list(ours.state_dict()) == list(before)
+    assert not torch.equal(next(ours.parameters()), next(iter(before.values())))

@@ -211,3 +211,20 @@ def test_minilm_embeddings():
         seen = tokens["attention_mask"][..., None]
         found[name] = torch.nn.functional.normalize((hidden * seen).sum(1) / seen.sum(1), dim=-1)
     torch.testing.assert_close(found["qkv"], found["eager"], rtol=0, atol=1e-5)
+
+
+def test_under_autocast():
+    """As "sdpa": inputs of several dtypes, made the one of autocast."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    torch.manual_seed(0)
+    module = torch.nn.Module()
+    module.is_causal = True
+    q, k, v = torch.randn(3, 1, 4, 10, 8)
+    for inputs in ((q, k, v), (q, k.bfloat16(), v.bfloat16()), (q.bfloat16(), k, v)):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            got, _ = qkv.transformers.attention_forward(module, *inputs, None)
+            wanted, _ = sdpa_attention_forward(module, *inputs, None)
+        assert got.dtype == wanted.dtype == torch.bfloat16
+        # Rounded at the end here, and there the weights before it; values are below 4.
+        torch.testing.assert_close(got, wanted, rtol=0, atol=8 * torch.finfo(torch.bfloat16).eps)

@@ -20,6 +20,7 @@ class LayerTrace {
 
   StepObserver observer() {
     return [this](std::string_view name, const TensorView& value) {
+      ask_for_interrupt();
       if (!name.starts_with(prefix_)) return;
       Tensor copied = Tensor::copy_of(value);
       if (value.rank() == 2) {

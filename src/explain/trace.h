@@ -17,6 +17,10 @@ using SharedTensor = std::shared_ptr<const Tensor>;
 
 SharedTensor share(Tensor tensor);
 
+// Asks the thread's InterruptCheck, if there is one (base/parallel.h): a long text's steps are
+// large, and copied between the parts of the work that ask themselves.
+void ask_for_interrupt();
+
 // Collects copies of a block's steps.
 class Trace {
  public:
