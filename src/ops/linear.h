@@ -43,8 +43,8 @@ void run_linear(const LinearWeights& weights, const TensorView& x, const Mutable
 void run_linear(const PreparedLinear& weights, const TensorView& x, const MutableTensorView& out,
                 DType dtype, int threads, const LinearEpilogue& epilogue = {});
 
-// Bytes that such a call on dense rows of `dtype`, or on a channel-first image, works in. Threads keep
-// them from call to call, for all products together.
+// Bytes that such a call on dense rows of `dtype`, or on a channel-first image, works in. Threads
+// keep them from call to call, for all products together.
 std::int64_t linear_workspace(const PreparedLinear& weights, std::int64_t rows, DType dtype,
                               bool channels, int threads);
 
