@@ -14,8 +14,6 @@ namespace qkv {
 
 class FusedAhead {
  public:
-  FusedAhead() = default;
-
   // `next` may be null: then nothing is fetched.
   FusedAhead(const AttentionProblem& p, const FusedUnit& unit, const FusedUnit* next) {
     if (next == nullptr) return;

@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/attention/ahead.h"
 #include "kernels/attention/fused.h"
@@ -315,7 +316,7 @@ class FusedRun {
     raise_maximum(b, largest, with_output && !seen.untouched);
     // 0·NaN is NaN: where a hidden value may be no number, it is left out instead.
     const bool careful = with_output && partly && !values_finite();
-    if (careful && !data) hide_nothing_but_structure(b, first, n);
+    if (careful && !data) structure_as_addend(b, first, n);
     tile.exponentials(b.max, b.sum, careful ? w_.addend : nullptr);
     if (!with_output) return;
     ahead_.step();
@@ -336,6 +337,25 @@ class FusedRun {
     explicit Reach(std::int64_t n) { std::fill(keys, keys + kMaxVectors, n); }
   };
 
+  // part(how many vectors, the first of them, keys from, to) for the parts of a tile that have the
+  // same vectors.
+  template <class Part>
+  static void each_part(const Block& b, const Reach& reach, const Part& part) {
+    std::int64_t done = 0;
+    for (int v = 0; v < b.vectors; ++v) {
+      const std::int64_t to = reach.keys[v];
+      if (to == done) continue;
+      switch (b.vectors - v) {
+        case 1: part(std::integral_constant<int, 1>(), v, done, to); break;
+        case 2: part(std::integral_constant<int, 2>(), v, done, to); break;
+        case 3: part(std::integral_constant<int, 3>(), v, done, to); break;
+        default:
+          if constexpr (kMaxVectors > 3) part(std::integral_constant<int, 4>(), v, done, to);
+      }
+      done = to;
+    }
+  }
+
   Reach reach_of(const Block& b, std::int64_t first, std::int64_t n) const {
     Reach reach(std::clamp<std::int64_t>(prefix_ - first, 0, n));
     for (int v = 0; v < b.vectors; ++v) {
@@ -354,28 +374,16 @@ class FusedRun {
   // s[j][query] = scale·q·k_j, and the largest of each query; -inf beyond a vector's reach.
   void scores(const Block& b, const Reach& reach, const Real* k, std::int64_t stride, Real* s,
               Real* largest) const {
-    const std::int64_t width = b.width(), n = reach.keys[b.vectors - 1];
-    std::int64_t done = 0;
-    for (int v = 0; v < b.vectors && done < n; ++v) {
-      const std::int64_t to = reach.keys[v];
-      if (to == done) continue;
-      for (int hidden = 0; hidden < v; ++hidden) {
-        for (std::int64_t j = done; j < to; ++j) {
+    const std::int64_t width = b.width();
+    each_part(b, reach, [&](auto vectors, int v, std::int64_t from, std::int64_t to) {
+      for (std::int64_t j = from; j < to; ++j) {
+        for (int hidden = 0; hidden < v; ++hidden) {
           hn::StoreU(hn::Set(d, -kInfinity), d, s + j * width + hidden * N);
         }
       }
-      const Real *q = b.qt + v * N, *from = k + done * stride;
-      Real *at = s + done * width + v * N, *top = largest + v * N;
-      switch (b.vectors - v) {
-        case 1: T::template scores<1>(q, width, p_.D, from, stride, to - done, at, top); break;
-        case 2: T::template scores<2>(q, width, p_.D, from, stride, to - done, at, top); break;
-        case 3: T::template scores<3>(q, width, p_.D, from, stride, to - done, at, top); break;
-        default:
-          if constexpr (kMaxVectors > 3)
-            T::template scores<4>(q, width, p_.D, from, stride, to - done, at, top);
-      }
-      done = to;
-    }
+      T::template scores<vectors.value>(b.qt + v * N, width, p_.D, k + from * stride, stride,
+                                        to - from, s + from * width + v * N, largest + v * N);
+    });
   }
 
   // ---- what changes a score
@@ -394,7 +402,7 @@ class FusedRun {
   }
 
   // The addend of a call that has neither bias nor mask.
-  void hide_nothing_but_structure(const Block& b, std::int64_t first, std::int64_t n) const {
+  void structure_as_addend(const Block& b, std::int64_t first, std::int64_t n) const {
     const ScoreTile<D> addend{w_.addend, n, b.vectors};
     std::fill(addend.s, addend.s + addend.size(), Real{0});
     hide(b, addend, first, nullptr);
@@ -480,34 +488,16 @@ class FusedRun {
 
   void weigh(const Block& b, const Reach& reach, const Real* v, std::int64_t stride,
              bool from_zero) const {
-    const std::int64_t width = b.width(), n = reach.keys[b.vectors - 1];
+    const std::int64_t width = b.width();
     if (from_zero && reach.keys[0] == 0) {
       std::fill(b.ot, b.ot + p_.Dv * width, Real{0});
       from_zero = false;
     }
-    std::int64_t done = 0;
-    for (int q = 0; q < b.vectors && done < n; ++q) {
-      const std::int64_t to = reach.keys[q];
-      if (to == done) continue;
-      const Real *p = w_.s + done * width + q * N, *from = v + done * stride;
-      Real* ot = b.ot + q * N;
-      switch (b.vectors - q) {
-        case 1:
-          T::template weigh<1>(p, width, from, stride, to - done, from_zero, p_.Dv, ot);
-          break;
-        case 2:
-          T::template weigh<2>(p, width, from, stride, to - done, from_zero, p_.Dv, ot);
-          break;
-        case 3:
-          T::template weigh<3>(p, width, from, stride, to - done, from_zero, p_.Dv, ot);
-          break;
-        default:
-          if constexpr (kMaxVectors > 3)
-            T::template weigh<4>(p, width, from, stride, to - done, from_zero, p_.Dv, ot);
-      }
+    each_part(b, reach, [&](auto vectors, int q, std::int64_t from, std::int64_t to) {
+      T::template weigh<vectors.value>(w_.s + from * width + q * N, width, v + from * stride,
+                                       stride, to - from, from_zero, p_.Dv, b.ot + q * N);
       from_zero = false;
-      done = to;
-    }
+    });
   }
 
   // The same sums, where entries marked as hidden add nothing.
@@ -636,7 +626,7 @@ class FusedRun {
       hide(b, read_addend(b, key_begin_, n, p_.mask.has_value()), key_begin_, nullptr);
       tile.add(w_.addend, largest);
     } else {
-      hide_nothing_but_structure(b, key_begin_, n);
+      structure_as_addend(b, key_begin_, n);
       hide(b, tile, key_begin_, nullptr);
     }
     write_tile(b, tile, stages.masked);

@@ -55,10 +55,16 @@ struct ScoreTile {
       return HWY_NATIVE_FMA ? exp2_or_zero(d, hn::MulSub(x, log2e(), scaled_))
                             : exp(hn::Sub(x, max_));
     }
-    V operator()(V x) const { return select(*this, near(x), x); }
+    V operator()(V x) const {
+      if constexpr (!HWY_NATIVE_FMA) return near(x);
+      return hn::IfThenElse(is_near(max_), near(x), exp(hn::Sub(x, max_)));
+    }
     // exp(max - other's max): from what is relative to this one to what is relative to the other.
     V to(const Relative& other) const {
-      return select(other, exp2_or_zero(d, hn::Sub(scaled_, other.scaled_)), max_, is_near(max_));
+      const V far = exp(hn::Sub(max_, other.max_));
+      if constexpr (!HWY_NATIVE_FMA) return far;
+      return hn::IfThenElse(hn::And(is_near(max_), is_near(other.max_)),
+                            exp2_or_zero(d, hn::Sub(scaled_, other.scaled_)), far);
     }
 
     // The same for one number, whose max·log2 e is as rounded as a lane's.
@@ -81,14 +87,6 @@ struct ScoreTile {
    private:
     static constexpr Real kNear = 65536;
     static auto is_near(V max) { return hn::Le(hn::Abs(max), hn::Set(d, kNear)); }
-    template <class... Mask>
-    static V select(const Relative& base, V close, V x, const Mask&... also) {
-      const V far = exp(hn::Sub(x, base.max_));
-      if constexpr (!HWY_NATIVE_FMA) return far;
-      auto near = is_near(base.max_);
-      ((near = hn::And(near, also)), ...);
-      return hn::IfThenElse(near, close, far);
-    }
     V max_, scaled_;
   };
 
