@@ -344,15 +344,29 @@ class Decode {
     const T* v = static_cast<const T*>(run.value) + (keys.begin - run.begin) * u_.value_stride;
     const float* p = scores(r) + (keys.begin - origin);
     const std::int64_t count = keys.end - keys.begin;
-    constexpr int wide = rows == 1 ? 2 * kColumns : kColumns;
     const T* ahead = rows_at(keys.begin + kDecodeBlock, run).value;
+    // A few keys for all columns, then the next few: memory is read in the order in which it lies.
+    // All keys for some columns, then for others, took a tenth more time.
+    constexpr std::int64_t kFew = 16;
+    for (std::int64_t j = 0; j < count; j += kFew) {
+      weigh_few<rows>(v + j * u_.value_stride, ahead + j * u_.value_stride, p + j,
+                      std::min(kFew, count - j), out(r));
+    }
+  }
+
+  template <int rows>
+  HWY_INLINE void weigh_few(const T* v, const T* ahead, const float* p, std::int64_t count,
+                            float* o) const {
+    constexpr int wide = rows == 1 ? 2 * kColumns : kColumns;
     std::int64_t c = 0;
     for (; c + wide * N <= u_.Dv; c += wide * N)
-      weigh_columns<rows, wide>(v + c, ahead + c, p, count, out(r) + c);
+      weigh_columns<rows, wide>(v + c, ahead + c, p, count, o + c);
+    for (; wide > kColumns && c + kColumns * N <= u_.Dv; c += kColumns * N)
+      weigh_columns<rows, kColumns>(v + c, ahead + c, p, count, o + c);
     for (; c + 2 * N <= u_.Dv; c += 2 * N)
-      weigh_columns<rows, 2>(v + c, ahead + c, p, count, out(r) + c);
-    for (; c + N <= u_.Dv; c += N) weigh_columns<rows, 1>(v + c, ahead + c, p, count, out(r) + c);
-    if (c < u_.Dv) weigh_rest<rows>(v + c, p, count, u_.Dv - c, out(r) + c);
+      weigh_columns<rows, 2>(v + c, ahead + c, p, count, o + c);
+    for (; c + N <= u_.Dv; c += N) weigh_columns<rows, 1>(v + c, ahead + c, p, count, o + c);
+    if (c < u_.Dv) weigh_rest<rows>(v + c, p, count, u_.Dv - c, o + c);
   }
 
   template <int rows, int columns>
