@@ -47,7 +47,7 @@ struct FusedKernel {
                   void* workspace);
 };
 
-inline constexpr std::int64_t kFusedKeyBlock = 48;  // a multiple of every tile's keys
+inline constexpr std::int64_t kFusedKeyBlock = 144;  // a multiple of every tile's keys
 inline constexpr std::int64_t kFusedKeyRest = 16;   // at most, that the last block takes in besides
 
 // The targets that were compiled, the best one first; not all of them may run on this CPU.
