@@ -15,7 +15,7 @@ from pathlib import Path
 
 from qkv import _core
 
-UNDISTURBED = 0.85  # of the run's best probe
+UNDISTURBED = 0.95  # of the run's best probe, which 9 of 10 reach when nobody else is there
 OTHERS = 0.08  # of the cores' time during a sample that others may have had; ticks of 10 ms are how finely that is known
 SETTLE = 0.02  # seconds that idle threads of the last contender may still spin
 PATIENCE = 10  # probes that a sample waits for a quiet moment

@@ -35,6 +35,7 @@ class FusedAhead {
     step_ = (lines_ + steps - 1) / std::max<std::int64_t>(steps, 1);
   }
 
+  // A few lines at a time: a core has few on their way, and one more than that makes it wait.
   void step() {
     for (std::int64_t left = step_; left > 0 && at_ < count_;) {
       Rows& rows = rows_[at_];

@@ -152,11 +152,17 @@ class FusedRun {
   void attend(bool with_output) {
     const KeyRange all = keys_of_unit();
     for (std::int64_t b = 0; b < blocks_; ++b) start(block(b));
-    ahead_.spread(blocks_ * 2 * ((all.end - all.begin) / kFusedKeyBlock + 1));
+    ahead_.spread(blocks_ * tiles_of_block(all));
     for (std::int64_t begin = key_block(all.begin); begin < all.end; begin = key_end_) {
       enter_keys(begin);
       for (std::int64_t b = 0; b < blocks_; ++b) attend_block(block(b), w_.keys[b], with_output);
     }
+  }
+
+  // About how many tiles, and no more, a block of queries takes for these keys.
+  std::int64_t tiles_of_block(KeyRange keys) const {
+    const std::int64_t n = keys.end - keys.begin, rows = tile_rows(static_cast<int>(base_vectors_));
+    return n / rows + (n + kFusedKeyBlock - 1) / kFusedKeyBlock * (p_.Dv / rows);
   }
 
   // All that any query of the unit may see.
@@ -295,7 +301,6 @@ class FusedRun {
     std::int64_t stride = 0;
     const Real* k = keys(stride) + (first - key_begin_) * stride;
     HWY_ALIGN Real largest[kMaxVectors * N];
-    ahead_.step();
     const Reach reach = whole ? Reach(n) : reach_of(b, first, n);
     scores(b, reach, k, stride, w_.s, largest);
     const bool changed = p_.softcap != 0 || p_.alibi.has_value();
@@ -319,7 +324,6 @@ class FusedRun {
     if (careful && !data) structure_as_addend(b, first, n);
     tile.exponentials(b.max, b.sum, careful ? w_.addend : nullptr);
     if (!with_output) return;
-    ahead_.step();
     const Real* v = values(stride) + (first - key_begin_) * stride;
     if (careful) {
       if (seen.untouched) std::fill(b.ot, b.ot + p_.Dv * b.width(), Real{0});
@@ -373,7 +377,7 @@ class FusedRun {
 
   // s[j][query] = scale·q·k_j, and the largest of each query; -inf beyond a vector's reach.
   void scores(const Block& b, const Reach& reach, const Real* k, std::int64_t stride, Real* s,
-              Real* largest) const {
+              Real* largest) {
     const std::int64_t width = b.width();
     each_part(b, reach, [&](auto vectors, int v, std::int64_t from, std::int64_t to) {
       for (std::int64_t j = from; j < to; ++j) {
@@ -382,7 +386,8 @@ class FusedRun {
         }
       }
       T::template scores<vectors.value>(b.qt + v * N, width, p_.D, k + from * stride, stride,
-                                        to - from, s + from * width + v * N, largest + v * N);
+                                        to - from, s + from * width + v * N, largest + v * N,
+                                        ahead_);
     });
   }
 
@@ -487,7 +492,7 @@ class FusedRun {
   // ---- O += P·V
 
   void weigh(const Block& b, const Reach& reach, const Real* v, std::int64_t stride,
-             bool from_zero) const {
+             bool from_zero) {
     const std::int64_t width = b.width();
     if (from_zero && reach.keys[0] == 0) {
       std::fill(b.ot, b.ot + p_.Dv * width, Real{0});
@@ -495,7 +500,7 @@ class FusedRun {
     }
     each_part(b, reach, [&](auto vectors, int q, std::int64_t from, std::int64_t to) {
       T::template weigh<vectors.value>(w_.s + from * width + q * N, width, v + from * stride,
-                                       stride, to - from, from_zero, p_.Dv, b.ot + q * N);
+                                       stride, to - from, from_zero, p_.Dv, b.ot + q * N, ahead_);
       from_zero = false;
     });
   }

@@ -15,6 +15,8 @@ constexpr std::int64_t kUnitBytes = 192 << 10;
 // Keys and values, in elements, that are more than a core's own cache has, and may have to come
 // from memory.
 constexpr double kCached = 1 << 20;
+// With fewer keys, a unit is over before what the next one reads has come.
+constexpr std::int64_t kFewKeys = 48;
 // Enough units for each thread that none waits long for another.
 constexpr std::int64_t kUnitsPerThread = 4;
 // Blocks of queries in a unit that copies its keys and values, and in a piece of the last units.
@@ -76,8 +78,8 @@ const FusedKernel* find_fused_kernel(const AttentionProblem& problem, SimdTarget
   for (const FusedKernel& kernel :
        problem.accumulate_f64 ? fused_kernels_f64() : fused_kernels_f32()) {
     if (kernel.target != target) continue;
-    if (found == nullptr || (cpu_splits_wide_vectors() && filled_lanes(problem, kernel) * 10 <
-                                                              filled_lanes(problem, *found) * 9)) {
+    if (found == nullptr || (cpu_splits_wide_vectors() && filled_lanes(problem, kernel) * 100 <
+                                                              filled_lanes(problem, *found) * 98)) {
       found = &kernel;
     }
   }
@@ -146,7 +148,7 @@ void attention_fused(const AttentionProblem& p, const FusedKernel& kernel, const
   const int workers = worker_count(split.items(), threads);
   const double elements = static_cast<double>(p.B) * static_cast<double>(p.Hkv) *
                           static_cast<double>(p.Tk) * static_cast<double>(p.D + p.Dv);
-  const bool ahead = elements > kCached && p.Tk >= kFusedKeyBlock;
+  const bool ahead = elements > kCached && p.Tk >= kFewKeys;
   parallel_for(split.items(), threads, [&](std::int64_t item, int worker) {
     if (item < groups) {
       const std::int64_t begin = item * split.group, end = std::min(begin + split.group, whole);

@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/attention/ahead.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace qkv::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -38,10 +40,11 @@ class Tile {
  public:
   // s[j][query] = Σ_i qt[i][query]·k[j][i] for n keys, and the largest of each query. `width`: from
   // one row of qt and of s to the next, which may have more vectors than the QV that are computed.
+  // Between tiles, `ahead` goes a step.
   template <int QV>
   static HWY_NOINLINE void scores(const Real* qt, std::int64_t width, std::int64_t depth,
                                   const Real* k, std::int64_t stride, std::int64_t n, Real* s,
-                                  Real* largest) {
+                                  Real* largest, FusedAhead& ahead) {
     constexpr int KR = tile_rows(QV);
     V top[QV];
     HWY_UNROLL(4)
@@ -49,6 +52,7 @@ class Tile {
     std::int64_t j = 0;
     for (; j + KR <= n; j += KR) {
       score_tile<QV, KR>(qt, width, depth, k + j * stride, stride, s + j * width, top);
+      ahead.step();
     }
     if constexpr (KR > 4) {
       for (; j + 4 <= n; j += 4) {
@@ -69,11 +73,13 @@ class Tile {
   template <int QV>
   static HWY_NOINLINE void weigh(const Real* p, std::int64_t width, const Real* v,
                                  std::int64_t stride, std::int64_t n, bool from_zero,
-                                 std::int64_t columns, Real* ot) {
+                                 std::int64_t columns, Real* ot, FusedAhead& ahead) {
     constexpr int DR = tile_rows(QV);
     std::int64_t c = 0;
-    for (; c + DR <= columns; c += DR)
+    for (; c + DR <= columns; c += DR) {
       weigh_tile<QV, DR>(p, width, v + c, stride, n, from_zero, ot + c * width);
+      ahead.step();
+    }
     if constexpr (DR > 4) {
       for (; c + 4 <= columns; c += 4)
         weigh_tile<QV, 4>(p, width, v + c, stride, n, from_zero, ot + c * width);
