@@ -16,6 +16,7 @@ from pathlib import Path
 from qkv import _core
 
 UNDISTURBED = 0.95  # of the run's best probe, which 9 of 10 reach when nobody else is there
+STEADY = 0.85  # of the better of two bandwidth probes, by the other
 OTHERS = 0.08  # of the cores' time during a sample that others may have had; ticks of 10 ms are how finely that is known
 SETTLE = 0.02  # seconds that idle threads of the last contender may still spin
 PATIENCE = 10  # probes that a sample waits for a quiet moment
@@ -158,7 +159,7 @@ def sample(contenders, results, chosen, probes, rounds, budget, memory):
             after = probes.measure()
             quiet = probes.is_quiet(before) and probes.is_quiet(after) and others < OTHERS
             if memory:  # shared with other machines of the host, whose turns take seconds
-                quiet = quiet and min(before[1], after[1]) >= UNDISTURBED * max(before[1], after[1])
+                quiet = quiet and min(before[1], after[1]) >= STEADY * max(before[1], after[1])
             result["samples"].append((seconds, others, quiet, (before[1] + after[1]) / 2))
             result["spent"] = result.get("spent", 0) + spent
 

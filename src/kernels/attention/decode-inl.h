@@ -66,9 +66,11 @@ class Decode {
   static constexpr D d{};
   static constexpr std::int64_t N = Load::N;
 #if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64  // 32 registers
-  static constexpr int kRows = 4, kColumns = 4;
+  static constexpr int kRows = 4;
+  static constexpr int columns_of(int) { return 8; }
 #else
-  static constexpr int kRows = 2, kColumns = 3;
+  static constexpr int kRows = 2;
+  static constexpr int columns_of(int rows) { return rows == 1 ? 6 : 4; }
 #endif
   static constexpr int kKeys = 4;  // whose sums are added up together
   static constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -156,7 +158,14 @@ class Decode {
     });
   }
 
-  // Asks for `width` numbers that will be needed when kDecodeBlock more keys have gone past. Into
+  // How many keys of so many numbers are fetched ahead of the one at hand: further ahead than this
+  // is slower where memory is fast, nearer where it is slow.
+  static HWY_INLINE std::int64_t keys_ahead(std::int64_t width) {
+    constexpr std::int64_t kBytes = 8 << 10;
+    return std::max<std::int64_t>(kKeys, kBytes / (width * static_cast<std::int64_t>(sizeof(T))));
+  }
+
+  // Asks for `width` numbers that will be needed when keys_ahead() keys have gone past. Into
   // the second level of cache: the first one has too few lines on their way at a time, and asking
   // it for more made the whole kernel wait (by a third).
   static HWY_INLINE void fetch(const T* ahead, std::int64_t width) {
@@ -187,7 +196,7 @@ class Decode {
     float* s = scores(r) + (keys.begin - origin);
     const float* scale = scale_at(run.key_scale, keys.begin - run.begin);
     const std::int64_t count = keys.end - keys.begin;
-    const T* ahead = rows_at(keys.begin + kDecodeBlock, run).key;
+    const T* ahead = rows_at(keys.begin + keys_ahead(u_.D), run).key;
     std::int64_t j = 0;
     for (; j + kKeys <= count; j += kKeys) {
       for (int i = 0; i < kKeys; ++i) fetch(ahead + (j + i) * u_.key_stride, u_.D);
@@ -344,32 +353,37 @@ class Decode {
     const T* v = static_cast<const T*>(run.value) + (keys.begin - run.begin) * u_.value_stride;
     const float* p = scores(r) + (keys.begin - origin);
     const std::int64_t count = keys.end - keys.begin;
-    const T* ahead = rows_at(keys.begin + kDecodeBlock, run).value;
-    // A few keys for all columns, then the next few: memory is read in the order in which it lies.
-    // All keys for some columns, then for others, took a tenth more time.
+    const T* ahead = rows_at(keys.begin + keys_ahead(u_.Dv), run).value;
+    // A few keys for all columns and rows, then the next few: memory is read in the order in which
+    // it lies. All keys for some columns, then for others, took a tenth more time.
     constexpr std::int64_t kFew = 16;
     for (std::int64_t j = 0; j < count; j += kFew) {
-      weigh_few<rows>(v + j * u_.value_stride, ahead + j * u_.value_stride, p + j,
-                      std::min(kFew, count - j), out(r));
+      const T *from = v + j * u_.value_stride, *next = ahead + j * u_.value_stride;
+      const std::int64_t few = std::min(kFew, count - j);
+      weigh_few<std::min(rows, 2), true>(from, next, p + j, few, out(r));
+      if constexpr (rows > 2) {
+        weigh_few<rows - 2, false>(from, next, p + j + 2 * kDecodeBlock, few, out(r + 2));
+      }
     }
   }
 
-  template <int rows>
+  template <int rows, bool fetches>
   HWY_INLINE void weigh_few(const T* v, const T* ahead, const float* p, std::int64_t count,
                             float* o) const {
-    constexpr int wide = rows == 1 ? 2 * kColumns : kColumns;
+    constexpr int wide = columns_of(rows);
     std::int64_t c = 0;
     for (; c + wide * N <= u_.Dv; c += wide * N)
-      weigh_columns<rows, wide>(v + c, ahead + c, p, count, o + c);
-    for (; wide > kColumns && c + kColumns * N <= u_.Dv; c += kColumns * N)
-      weigh_columns<rows, kColumns>(v + c, ahead + c, p, count, o + c);
+      weigh_columns<rows, wide, fetches>(v + c, ahead + c, p, count, o + c);
+    for (; wide > 4 && c + 4 * N <= u_.Dv; c += 4 * N)
+      weigh_columns<rows, 4, fetches>(v + c, ahead + c, p, count, o + c);
     for (; c + 2 * N <= u_.Dv; c += 2 * N)
-      weigh_columns<rows, 2>(v + c, ahead + c, p, count, o + c);
-    for (; c + N <= u_.Dv; c += N) weigh_columns<rows, 1>(v + c, ahead + c, p, count, o + c);
+      weigh_columns<rows, 2, fetches>(v + c, ahead + c, p, count, o + c);
+    for (; c + N <= u_.Dv; c += N)
+      weigh_columns<rows, 1, fetches>(v + c, ahead + c, p, count, o + c);
     if (c < u_.Dv) weigh_rest<rows>(v + c, p, count, u_.Dv - c, o + c);
   }
 
-  template <int rows, int columns>
+  template <int rows, int columns, bool fetches>
   HWY_INLINE void weigh_columns(const T* v, const T* ahead, const float* p, std::int64_t count,
                                 float* o) const {
     const std::int64_t next = decode_partial(u_.Dv);
@@ -380,7 +394,7 @@ class Decode {
       for (int c = 0; c < columns; ++c) sums[i][c] = hn::LoadU(d, o + i * next + c * N);
     }
     for (std::int64_t j = 0; j < count; ++j, v += u_.value_stride) {
-      fetch(ahead + j * u_.value_stride, columns * N);
+      if constexpr (fetches) fetch(ahead + j * u_.value_stride, columns * N);
       V x[columns];
       HWY_UNROLL(8)
       for (int c = 0; c < columns; ++c) x[c] = Load::full(v + c * N);
