@@ -58,6 +58,14 @@ def goal_cell(row, peak):
     return "below " + ", ".join(missing) if missing else "met"
 
 
+def line(report):
+    """The last row, in words."""
+    row, peak = report["shapes"][-1], report["probes"]["fma"]
+    ratio = ratio_to_best_peer(row)
+    words = [f"{TITLES[name]} {cell(row, name, peak)}" for name in report["libraries"]]
+    return ", ".join(words + ([f"{ratio[0]:.2f}×"] if ratio else []))
+
+
 def table(report):
     """Rows of text, columns aligned."""
     libraries, peak = report["libraries"], report["probes"]["fma"]
@@ -127,4 +135,6 @@ def save(report, path):
             return [clean(item) for item in value]
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
-    Path(path).write_text(json.dumps(clean(report), indent=1, ensure_ascii=False) + "\n")
+    aside = Path(f"{path}.part")
+    aside.write_text(json.dumps(clean(report), indent=1, ensure_ascii=False) + "\n")
+    aside.replace(path)

@@ -43,7 +43,8 @@ class Contender:
         self.library = library
         self.process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("worker.py")), library, str(threads)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+            start_new_session=True)  # Ctrl-C ends this process, not those
 
     def ask(self, do, **arguments):
         try:
@@ -154,7 +155,7 @@ def sample(contenders, results, chosen, probes, rounds, budget, memory):
             times = max(2 if variant == "throughput" else 1, int(SAMPLE / result["seconds"]))
             before, busy = probes.wait_for_quiet(after), busy_seconds()
             answer = by_name[library].ask("run", variant=variant, times=times)
-            seconds, spent = answer["seconds"], answer["seconds"] * times
+            seconds, spent = answer["seconds"], answer["lasted"]
             others = (busy_seconds() - busy - answer["worked"]) / (spent * probes.threads)
             after = probes.measure()
             quiet = probes.is_quiet(before) and probes.is_quiet(after) and others < OTHERS
