@@ -291,7 +291,7 @@ class FusedRun {
     bool partly = !whole;
     if (data) {
       const ScoreTile<D> addend = read_addend(b, first, n, mask == Flags::mixed);
-      if (!whole) hide(b, addend, first, nullptr);
+      if (!whole) hide(b, seen, addend, first, nullptr);
       bool any = false, all = true;
       addend.scan(any, all);
       if (!any) return;
@@ -308,7 +308,7 @@ class FusedRun {
     if (data) {
       tile.add(w_.addend, largest);
     } else if (changed || !whole) {
-      if (!whole) hide(b, tile, first, b.seen);
+      if (!whole) hide(b, seen, tile, first, b.seen);
       tile.maximum(largest);
     }
     if (data && partly) {
@@ -321,7 +321,7 @@ class FusedRun {
     raise_maximum(b, largest, with_output && !seen.untouched);
     // 0·NaN is NaN: where a hidden value may be no number, it is left out instead.
     const bool careful = with_output && partly && !values_finite();
-    if (careful && !data) structure_as_addend(b, first, n);
+    if (careful && !data) structure_as_addend(b, seen, first, n);
     tile.exponentials(b.max, b.sum, careful ? w_.addend : nullptr);
     if (!with_output) return;
     const Real* v = values(stride) + (first - key_begin_) * stride;
@@ -402,15 +402,19 @@ class FusedRun {
   }
 
   // `seen`: as in ScoreTile::hide.
-  void hide(const Block& b, const ScoreTile<D>& tile, std::int64_t first, Real* seen) const {
-    tile.hide(first, w_.begin + b.row, w_.end + b.row, b.rows, prefix_, seen);
+  void hide(const Block& b, const BlockKeys& keys, const ScoreTile<D>& tile, std::int64_t first,
+            Real* seen) const {
+    const std::int64_t visible =
+        keys.last_begin <= first ? std::clamp<std::int64_t>(keys.first_end - first, 0, tile.keys) : 0;
+    tile.hide(visible, first, w_.begin + b.row, w_.end + b.row, b.rows, prefix_, seen);
   }
 
   // The addend of a call that has neither bias nor mask.
-  void structure_as_addend(const Block& b, std::int64_t first, std::int64_t n) const {
+  void structure_as_addend(const Block& b, const BlockKeys& keys, std::int64_t first,
+                           std::int64_t n) const {
     const ScoreTile<D> addend{w_.addend, n, b.vectors};
     std::fill(addend.s, addend.s + addend.size(), Real{0});
-    hide(b, addend, first, nullptr);
+    hide(b, keys, addend, first, nullptr);
   }
 
   // addend[j][query] = bias, -inf where the mask hides. Lanes past the last query: hidden.
@@ -601,7 +605,7 @@ class FusedRun {
   // ---- scores and weights, when asked for (fused_stages-inl.h)
 
   void write_stages(const Stages& stages);
-  void write_stages_of(const Block& b, const Stages& stages);
+  void write_stages_of(const Block& b, const BlockKeys& seen, const Stages& stages);
   void write_tile(const Block& b, const ScoreTile<D>& tile, const Rows& stage);
   void write_missing(const Stages& stages);
 

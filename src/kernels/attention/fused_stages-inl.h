@@ -22,12 +22,12 @@ void FusedRun<D>::write_stages(const Stages& stages) {
   write_missing(stages);
   for (std::int64_t begin = 0; begin < seq_.key_length; begin = key_end_) {
     enter_keys(begin);
-    for (std::int64_t b = 0; b < blocks_; ++b) write_stages_of(block(b), stages);
+    for (std::int64_t b = 0; b < blocks_; ++b) write_stages_of(block(b), w_.keys[b], stages);
   }
 }
 
 template <class D>
-void FusedRun<D>::write_stages_of(const Block& b, const Stages& stages) {
+void FusedRun<D>::write_stages_of(const Block& b, const BlockKeys& seen, const Stages& stages) {
   const std::int64_t n = key_end_ - key_begin_;
   std::int64_t stride = 0;
   HWY_ALIGN Real largest[kMaxVectors * N];
@@ -46,11 +46,11 @@ void FusedRun<D>::write_stages_of(const Block& b, const Stages& stages) {
   const bool data = p_.mask.has_value() || p_.bias.has_value();
   adjust(b, tile, key_begin_);
   if (data) {
-    hide(b, read_addend(b, key_begin_, n, p_.mask.has_value()), key_begin_, nullptr);
+    hide(b, seen, read_addend(b, key_begin_, n, p_.mask.has_value()), key_begin_, nullptr);
     tile.add(w_.addend, largest);
   } else {
-    structure_as_addend(b, key_begin_, n);
-    hide(b, tile, key_begin_, nullptr);
+    structure_as_addend(b, seen, key_begin_, n);
+    hide(b, seen, tile, key_begin_, nullptr);
   }
   write_tile(b, tile, stages.masked);
   if (stages.weights.data == nullptr) return;

@@ -139,10 +139,12 @@ struct ScoreTile {
   }
 
   // Hides what is neither in [begin, end) of its query nor before the prefix. Counted from `first`,
-  // the tile's first key. Lanes past the last of `queries` do as that one does. Queries that see a
-  // key get 1 in seen_of, unless that is null.
-  void hide(std::int64_t first, const std::int64_t* begin, const std::int64_t* end,
-            std::int64_t queries, std::int64_t prefix, Real* seen_of) const {
+  // the tile's first key. The first `visible` keys of the tile are known to be seen by all. Lanes
+  // past the last of `queries` do as that one does. Queries that see a key get 1 in seen_of, unless
+  // that is null.
+  void hide(std::int64_t visible, std::int64_t first, const std::int64_t* begin,
+            const std::int64_t* end, std::int64_t queries, std::int64_t prefix,
+            Real* seen_of) const {
     const auto relative = [&](std::int64_t key) {
       return static_cast<Real>(std::clamp<std::int64_t>(key - first, 0, keys));
     };
@@ -155,13 +157,13 @@ struct ScoreTile {
         ends[l] = relative(end[i]);
       }
       const V from = hn::Load(d, begins), to = hn::Load(d, ends);
-      V seen = hn::Zero(d);
-      for (std::int64_t j = 0; j < keys; ++j) {
+      V seen = hn::Set(d, visible > 0 ? Real{1} : Real{0});
+      for (std::int64_t j = visible; j < keys; ++j) {
         const V key = hn::Set(d, static_cast<Real>(j));
         const auto band = hn::And(hn::Ge(key, from), hn::Lt(key, to));
-        const auto visible = hn::Or(band, hn::Lt(key, prefix_end));
-        hn::StoreU(hn::IfThenElse(visible, hn::LoadU(d, at(j, v)), minus_infinity()), d, at(j, v));
-        seen = hn::IfThenElse(visible, hn::Set(d, Real{1}), seen);
+        const auto sees = hn::Or(band, hn::Lt(key, prefix_end));
+        hn::StoreU(hn::IfThenElse(sees, hn::LoadU(d, at(j, v)), minus_infinity()), d, at(j, v));
+        seen = hn::IfThenElse(sees, hn::Set(d, Real{1}), seen);
       }
       if (seen_of != nullptr) {
         hn::StoreU(hn::Max(seen, hn::LoadU(d, seen_of + v * N)), d, seen_of + v * N);
