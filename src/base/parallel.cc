@@ -68,22 +68,30 @@ bool must_run_serially() noexcept {
 // Hands out items to workers and keeps the first exception.
 class Queue {
  public:
-  Queue(std::int64_t count, ItemFunction fn) : count_(count), fn_(fn) {}
+  // The last `shared` items are handed out one by one, those before them from ranges.
+  Queue(std::int64_t count, std::int64_t shared, int workers, ItemFunction fn)
+      : ranges_(count > shared ? std::min(workers, kMostRanges) : 0), fn_(fn) {
+    const std::int64_t own = count - shared;
+    for (int r = 0; r < ranges_; ++r) {
+      part_[r].next.store(own * r / ranges_, std::memory_order_relaxed);
+      part_[r].end = own * (r + 1) / ranges_;
+    }
+    part_[ranges_].next.store(own, std::memory_order_relaxed);
+    part_[ranges_].end = count;
+  }
 
   void work(int worker) noexcept {
     const bool was_inside = std::exchange(inside_parallel, true);
     const InterruptCheck* check = interrupt_check;  // another worker's thread has none
     try {
-      for (;;) {
-        const std::int64_t item = next_.fetch_add(1, std::memory_order_relaxed);
-        if (item >= count_) break;
-        if (check != nullptr && item > 0) (*check)();
-        fn_(item, worker);
-      }
+      for (int r = 0; r < ranges_; ++r) take_from(part_[(worker + r) % ranges_], worker, check);
+      take_from(part_[ranges_], worker, check);
     } catch (...) {
       const std::lock_guard lock(mutex_);
       if (!failure_) failure_ = std::current_exception();
-      next_.store(count_, std::memory_order_relaxed);
+      for (int r = 0; r <= ranges_; ++r) {
+        part_[r].next.store(part_[r].end, std::memory_order_relaxed);
+      }
     }
     inside_parallel = was_inside;
   }
@@ -93,12 +101,52 @@ class Queue {
   }
 
  private:
-  std::atomic<std::int64_t> next_{0};
-  const std::int64_t count_;
+  static constexpr int kMostRanges = 32;
+  struct alignas(64) Part {  // a line of its own: only thieves disturb its worker
+    std::atomic<std::int64_t> next{0};
+    std::int64_t end = 0;
+  };
+
+  void take_from(Part& part, int worker, const InterruptCheck* check) {
+    for (;;) {
+      const std::int64_t item = part.next.fetch_add(1, std::memory_order_relaxed);
+      if (item >= part.end) return;
+      if (check != nullptr && item > 0) (*check)();
+      fn_(item, worker);
+    }
+  }
+
+  const int ranges_;
+  Part part_[kMostRanges + 1];  // the last one in use is everybody's
   const ItemFunction fn_;
   std::mutex mutex_;
   std::exception_ptr failure_;
 };
+
+void run(std::int64_t count, std::int64_t shared, int threads, ItemFunction fn) {
+  if (count <= 0) return;
+  const int workers = worker_count(count, threads);
+  Queue queue(count, shared, workers, fn);
+  if (workers == 1) {
+    queue.work(0);
+  } else {
+#if QKV_THREADS_OPENMP
+#pragma omp parallel num_threads(workers)
+    queue.work(omp_get_thread_num());
+#else
+    std::vector<std::jthread> others;
+    others.reserve(static_cast<std::size_t>(workers) - 1);
+    try {
+      for (int w = 1; w < workers; ++w) others.emplace_back([&queue, w] { queue.work(w); });
+    } catch (const std::system_error&) {
+      // No more threads to be had: the ones that started do the work.
+    }
+    queue.work(0);
+    others.clear();  // joins
+#endif
+  }
+  queue.rethrow();
+}
 
 }  // namespace
 
@@ -127,28 +175,11 @@ int worker_count(std::int64_t count, int threads) noexcept {
 }
 
 void parallel_for(std::int64_t count, int threads, ItemFunction fn) {
-  if (count <= 0) return;
-  const int workers = worker_count(count, threads);
-  Queue queue(count, fn);
-  if (workers == 1) {
-    queue.work(0);
-  } else {
-#if QKV_THREADS_OPENMP
-#pragma omp parallel num_threads(workers)
-    queue.work(omp_get_thread_num());
-#else
-    std::vector<std::jthread> others;
-    others.reserve(static_cast<std::size_t>(workers) - 1);
-    try {
-      for (int w = 1; w < workers; ++w) others.emplace_back([&queue, w] { queue.work(w); });
-    } catch (const std::system_error&) {
-      // No more threads to be had: the ones that started do the work.
-    }
-    queue.work(0);
-    others.clear();  // joins
-#endif
-  }
-  queue.rethrow();
+  run(count, count, threads, fn);
+}
+
+void parallel_ranges(std::int64_t count, std::int64_t shared, int threads, ItemFunction fn) {
+  run(count, shared, threads, fn);
 }
 
 }  // namespace qkv

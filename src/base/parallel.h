@@ -55,4 +55,10 @@ class InterruptCheck {
 // after all workers have stopped; items not yet begun are dropped then.
 void parallel_for(std::int64_t count, int threads, ItemFunction fn);
 
+// The same, but each worker has a range of neighbouring items of its own, the same one in every
+// call with as many items: what it wrote in one call is still in its core's cache when it reads
+// that in the next. Who is done takes from the ranges of others and, last of all, from the `shared`
+// items at the end, which belong to nobody: small ones, so that all workers end together.
+void parallel_ranges(std::int64_t count, std::int64_t shared, int threads, ItemFunction fn);
+
 }  // namespace qkv

@@ -42,6 +42,44 @@ TEST(Threads, WorkersAreNumberedAndDoNotOverlap) {
   EXPECT_FALSE(clash);
 }
 
+TEST(Threads, RangesHaveEveryItemOnce) {
+  for (int threads : {0, 1, 2, 5, 40}) {
+    for (std::int64_t count : {0, 1, 3, 39, 1000}) {
+      for (std::int64_t shared : {std::int64_t{0}, count / 3, count}) {
+        std::vector<std::atomic<int>> calls(static_cast<std::size_t>(count));
+        parallel_ranges(count, shared, threads,
+                        [&](std::int64_t item, int) { ++calls[static_cast<std::size_t>(item)]; });
+        for (const auto& times : calls) ASSERT_EQ(times, 1) << count << " on " << threads;
+      }
+    }
+  }
+}
+
+TEST(Threads, RangesComeInOrderAndSharedItemsLast) {
+  // One worker goes through its own range, and then through what is shared.
+  std::vector<std::int64_t> seen;
+  parallel_ranges(10, 4, 1, [&](std::int64_t item, int) { seen.push_back(item); });
+  EXPECT_EQ(seen, (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  // With two, nobody is at a shared item while one of the others has not been begun.
+  std::atomic<int> begun{0};
+  std::atomic<bool> early{false};
+  parallel_ranges(100, 20, 2, [&](std::int64_t item, int) {
+    if (item < 80) ++begun;
+    if (item >= 80 && begun < 79) early = true;  // the last one may be about to count itself
+  });
+  EXPECT_FALSE(early);
+}
+
+TEST(Threads, RangesPassOnAnException) {
+  for (int threads : {1, 2, 5}) {
+    EXPECT_THROW(parallel_ranges(100, 10, threads,
+                                 [](std::int64_t item, int) {
+                                   if (item == 37) throw std::runtime_error("37");
+                                 }),
+                 std::runtime_error);
+  }
+}
+
 TEST(Threads, NestedRunsSerially) {
   std::atomic<int> total{0};
   parallel_for(8, 4, [&](std::int64_t, int) {

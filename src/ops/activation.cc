@@ -32,7 +32,7 @@ bool for_lines(std::initializer_list<const TensorView*> views, DType dtype, int 
   const std::int64_t pieces = (length + n - 1) / n;  // of a line
   const std::int64_t count = all / length * pieces;
   const std::int64_t together = std::max<std::int64_t>(1, kPiece / n);
-  parallel_for((count + together - 1) / together, threads, [&](std::int64_t item, int) {
+  parallel_ranges((count + together - 1) / together, 0, threads, [&](std::int64_t item, int) {
     for (std::int64_t i = item * together; i < std::min(count, (item + 1) * together); ++i) {
       const std::int64_t begin = i % pieces * n;
       fn(i / pieces * length + begin, std::min(n, length - begin));

@@ -83,7 +83,7 @@ void run_fast_depthwise(const ConvWeights& weights, const TensorView& x,
   const float* bias =
       weights.bias.has_value() ? static_cast<const float*>(weights.bias.data()) : nullptr;
   const std::int64_t together = std::max<std::int64_t>(1, kPlanePixels / (H * W));
-  parallel_for((planes + together - 1) / together, threads, [&](std::int64_t item, int worker) {
+  parallel_ranges((planes + together - 1) / together, 0, threads, [&](std::int64_t item, int worker) {
     for (std::int64_t i = item * together; i < std::min(planes, (item + 1) * together); ++i) {
       const std::int64_t b = i / channels, c = i % channels;
       DepthwisePlane plane;

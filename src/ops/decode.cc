@@ -250,8 +250,8 @@ void run_decode(const AttentionProblem& p, const DecodeKeys& keys, const DecodeK
   const Buffers buffers(p, split, worker_count(split.units, threads), carve);
   Run run(p, keys, kernel, split, buffers);
   run.prepare();
-  parallel_for(split.units, threads,
-               [&](std::int64_t item, int worker) { run.unit(item, worker); });
+  parallel_ranges(split.units, 0, threads,
+                  [&](std::int64_t item, int worker) { run.unit(item, worker); });
 }
 
 PlainKeys::PlainKeys(const AttentionProblem& p) : key_(p.key), value_(p.value) {

@@ -34,7 +34,7 @@ void run_lines(const NormWeights& weights, const TensorView& x, const MutableTen
                        static_cast<float>(weights.eps), weights.kind == NormKind::rms};
   const RowKernels& kernels = row_kernels();
   const std::int64_t together = std::max<std::int64_t>(1, kPiece / n);
-  parallel_for((rows + together - 1) / together, threads, [&](std::int64_t item, int) {
+  parallel_ranges((rows + together - 1) / together, 0, threads, [&](std::int64_t item, int) {
     for (std::int64_t row = item * together; row < std::min(rows, (item + 1) * together); ++row) {
       kernels.norm(norm, line_at(x, row * n), 0, 1, line_at(out, row * n), 0);
     }

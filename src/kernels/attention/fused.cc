@@ -145,18 +145,21 @@ void attention_fused(const AttentionProblem& p, const FusedKernel& kernel, const
   const auto run = [&](const FusedUnit& unit, const FusedUnit* next, int worker) {
     if (unit.query_count > 0) kernel.run(p, unit, next, workspace + worker * split.workspace);
   };
-  const int workers = worker_count(split.items(), threads);
   const double elements = static_cast<double>(p.B) * static_cast<double>(p.Hkv) *
                           static_cast<double>(p.Tk) * static_cast<double>(p.D + p.Dv);
   const bool ahead = elements > kCached && p.Tk >= kFewKeys;
-  parallel_for(split.items(), threads, [&](std::int64_t item, int worker) {
+  // Units of unequal size balance best if all workers take them from one queue.
+  const bool ranges = !p.causal;
+  const int workers = worker_count(split.items(), threads);
+  const std::int64_t shared = ranges ? split.items() - groups : split.items();
+  parallel_ranges(split.items(), shared, threads, [&](std::int64_t item, int worker) {
     if (item < groups) {
       const std::int64_t begin = item * split.group, end = std::min(begin + split.group, whole);
       FusedUnit unit = take(begin);
       for (std::int64_t index = begin; index < end; ++index) {
-        // In a group it is known what follows. After it, others have taken as much meanwhile.
+        // Of a range, what most likely follows is known. Else others have taken as much meanwhile.
         const bool inside = index + 1 < end;
-        const std::int64_t after = inside ? index + 1 : begin + workers * split.group;
+        const std::int64_t after = inside || ranges ? index + 1 : begin + workers * split.group;
         const bool known = (inside || ahead) && after < whole;
         FusedUnit next;
         if (known) next = take(after);
