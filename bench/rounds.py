@@ -61,6 +61,11 @@ class Contender:
         self.process.stdin.close()
         self.process.wait()
 
+    def kill(self):
+        """Whatever it is at."""
+        self.process.kill()
+        self.process.wait()
+
 
 class Probes:
     """What the machine could do beside each sample."""

@@ -74,9 +74,9 @@ class Worker:
         return {"seconds": seconds, "error": error, "wrong": not error < TOLERANCE}
 
     def run(self, variant, times):
-        """A sample. Threads that have slept may share a core at first: a tenth of it is run before."""
+        """A sample. Threads that have slept may share a core at first, so a part of it is run before."""
         begin, worked = time.perf_counter(), time.process_time()
-        self.prepared[variant].run(times // 10)
+        self.prepared[variant].run(times // 10 or times // 2)
         start = time.perf_counter()
         self.prepared[variant].run(times)
         end = time.perf_counter()

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/attention/fused.h"
+
 namespace qkv::testing {
 namespace {
 
@@ -116,6 +118,12 @@ void AttentionCase::choose_shape(Random& random) {
   Hq = Hkv * pick(random, {1, 1, 2, 4});
   Tq = token();
   Tk = chance(random, 40) ? Tq : token();
+  // One block of the fused kernel's keys and its rest, and more blocks than one.
+  const std::int64_t block = kFusedKeyBlock, rest = kFusedKeyRest;
+  if (chance(random, 40)) {
+    Tk = pick(random, {block, block + 1, block + rest, block + rest + 1, 2 * block - 1,
+                       2 * block + rest, 2 * block + rest + 1});
+  }
   D = width();
   Dv = chance(random, 50) ? D : width();
   dtype = static_cast<DType>(pick(random, {0, 0, 0, 1, 2, 3}));

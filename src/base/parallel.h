@@ -28,8 +28,9 @@ class ItemFunction {
   void (*call_)(void*, std::int64_t, int);
 };
 
-// While one lives, parallel_for asks `check` between the items of the thread that made it and calls
-// parallel_for: it may throw, as fn may. For a binding that has to look at signals. They nest.
+// While one lives, parallel_for and parallel_ranges ask `check` between the items of the thread
+// that made it and calls them: it may throw, as fn may. For a binding that has to look at signals.
+// They nest.
 class InterruptCheck {
  public:
   InterruptCheck(void (*check)(void*), void* argument) noexcept;
@@ -56,9 +57,10 @@ class InterruptCheck {
 void parallel_for(std::int64_t count, int threads, ItemFunction fn);
 
 // The same, but each worker has a range of neighbouring items of its own, the same one in every
-// call with as many items: what it wrote in one call is still in its core's cache when it reads
-// that in the next. Who is done takes from the ranges of others and, last of all, from the `shared`
-// items at the end, which belong to nobody: small ones, so that all workers end together.
+// call with as many items, shared items and threads: with threads that stay (OpenMP), what it wrote
+// in one call is still in its core's cache when it reads that in the next. Who is done takes from
+// the ranges of others and, last of all, from the `shared` items at the end, which belong to
+// nobody: small ones, so that all workers end together.
 void parallel_ranges(std::int64_t count, std::int64_t shared, int threads, ItemFunction fn);
 
 }  // namespace qkv

@@ -83,24 +83,25 @@ void run_fast_depthwise(const ConvWeights& weights, const TensorView& x,
   const float* bias =
       weights.bias.has_value() ? static_cast<const float*>(weights.bias.data()) : nullptr;
   const std::int64_t together = std::max<std::int64_t>(1, kPlanePixels / (H * W));
-  parallel_ranges((planes + together - 1) / together, 0, threads, [&](std::int64_t item, int worker) {
-    for (std::int64_t i = item * together; i < std::min(planes, (item + 1) * together); ++i) {
-      const std::int64_t b = i / channels, c = i % channels;
-      DepthwisePlane plane;
-      plane.height = H;
-      plane.width = W;
-      plane.x = static_cast<const float*>(x.data()) + b * x.stride(0) + c / each * x.stride(1) +
-                c % each * x.stride(2);
-      plane.x_stride = x.stride(3);
-      std::copy_n(taps + c * 9, 9, plane.taps);
-      plane.bias = bias != nullptr ? bias[c] : 0.0f;
-      plane.accumulate = accumulate;
-      plane.y = static_cast<float*>(out.data()) + b * out.stride(0) + c / each * out.stride(1) +
-                c % each * out.stride(2);
-      plane.y_stride = out.stride(3);
-      kernels.depthwise(plane, scratch + worker * kDepthwiseLines * depthwise_padded(W));
-    }
-  });
+  parallel_ranges(
+      (planes + together - 1) / together, 0, threads, [&](std::int64_t item, int worker) {
+        for (std::int64_t i = item * together; i < std::min(planes, (item + 1) * together); ++i) {
+          const std::int64_t b = i / channels, c = i % channels;
+          DepthwisePlane plane;
+          plane.height = H;
+          plane.width = W;
+          plane.x = static_cast<const float*>(x.data()) + b * x.stride(0) + c / each * x.stride(1) +
+                    c % each * x.stride(2);
+          plane.x_stride = x.stride(3);
+          std::copy_n(taps + c * 9, 9, plane.taps);
+          plane.bias = bias != nullptr ? bias[c] : 0.0f;
+          plane.accumulate = accumulate;
+          plane.y = static_cast<float*>(out.data()) + b * out.stride(0) + c / each * out.stride(1) +
+                    c % each * out.stride(2);
+          plane.y_stride = out.stride(3);
+          kernels.depthwise(plane, scratch + worker * kDepthwiseLines * depthwise_padded(W));
+        }
+      });
 }
 
 }  // namespace qkv

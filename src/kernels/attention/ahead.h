@@ -37,7 +37,7 @@ class FusedAhead {
 
   // A few lines at a time: a core has few on their way, and one more than that makes it wait.
   void step() {
-    for (std::int64_t left = step_; left > 0 && at_ < count_;) {
+    for (left_ += step_; left_ > 0 && at_ < count_;) {
       Rows& rows = rows_[at_];
       if (rows.count == 0) {
         ++at_;
@@ -46,7 +46,7 @@ class FusedAhead {
       for (std::int64_t byte = 0; byte < rows.bytes; byte += kLine) {
         __builtin_prefetch(rows.data + byte, 0, 2);
       }
-      left -= (rows.bytes + kLine - 1) / kLine;
+      left_ -= (rows.bytes + kLine - 1) / kLine;  // rows are fetched whole: the next step does less
       rows.data += rows.stride;
       --rows.count;
     }
@@ -82,7 +82,7 @@ class FusedAhead {
 
   Rows rows_[4];
   int count_ = 0, at_ = 0;
-  std::int64_t lines_ = 0, step_ = 0;
+  std::int64_t lines_ = 0, step_ = 0, left_ = 0;
 };
 
 }  // namespace qkv

@@ -159,7 +159,7 @@ class FusedRun {
     }
   }
 
-  // About how many tiles, and no more, a block of queries takes for these keys.
+  // About how many tiles a block of queries takes for these keys.
   std::int64_t tiles_of_block(KeyRange keys) const {
     const std::int64_t n = keys.end - keys.begin, rows = tile_rows(static_cast<int>(base_vectors_));
     return n / rows + (n + kFusedKeyBlock - 1) / kFusedKeyBlock * (p_.Dv / rows);
@@ -405,7 +405,8 @@ class FusedRun {
   void hide(const Block& b, const BlockKeys& keys, const ScoreTile<D>& tile, std::int64_t first,
             Real* seen) const {
     const std::int64_t visible =
-        keys.last_begin <= first ? std::clamp<std::int64_t>(keys.first_end - first, 0, tile.keys) : 0;
+        keys.last_begin <= first ? std::clamp<std::int64_t>(keys.first_end - first, 0, tile.keys)
+                                 : 0;
     tile.hide(visible, first, w_.begin + b.row, w_.end + b.row, b.rows, prefix_, seen);
   }
 

@@ -20,7 +20,7 @@ constexpr std::int64_t kFewKeys = 48;
 // Enough units for each thread that none waits long for another.
 constexpr std::int64_t kUnitsPerThread = 4;
 // Blocks of queries in a unit that copies its keys and values, and in a piece of the last units.
-constexpr std::int64_t kCopyBlocks = 4, kPieceBlocks = 2;
+constexpr std::int64_t kCopyBlocks = 8, kPieceBlocks = 2;
 // The same for units that are short, and go in groups.
 constexpr std::int64_t kGroupsPerThread = 32;
 
@@ -98,7 +98,7 @@ FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int
   // Each unit of these makes its own copy, which should serve more than a block.
   const bool copies = p.key.stride(3) != 1 || p.value.stride(3) != 1 ||
                       p.key.dtype() != (p.accumulate_f64 ? DType::f64 : DType::f32);
-  if (copies) fair = std::max(fair, std::min(kCopyBlocks, all / (workers * 2)));
+  if (copies) fair = std::max(fair, std::min(kCopyBlocks, all / workers));
   const std::int64_t per_unit =
       std::clamp<std::int64_t>(fair, 1, std::max<std::int64_t>(1, std::min(fit, blocks)));
   FusedSplit split;

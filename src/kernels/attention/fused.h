@@ -3,8 +3,8 @@
 // The fused forward: attention in one pass over the keys, without a Tq×Tk matrix.
 //
 // Vector lanes are queries. A block of up to 4 vectors of queries is transposed once; keys and
-// values are read by scalar broadcast where they lie. For each block of 48 keys (the last one may
-// have up to 64):
+// values are read by scalar broadcast where they lie. For each block of 144 keys (the last one
+// may have up to 160):
 //
 //   S = Qᵀ·K          a tile of accumulators, queries × keys
 //   S = softcap, bias, alibi, hidden entries -inf        only what the call has
@@ -48,7 +48,7 @@ struct FusedKernel {
 };
 
 inline constexpr std::int64_t kFusedKeyBlock = 144;  // a multiple of every tile's keys
-inline constexpr std::int64_t kFusedKeyRest = 16;   // at most, that the last block takes in besides
+inline constexpr std::int64_t kFusedKeyRest = 16;  // at most, that the last block takes in besides
 
 // The targets that were compiled, the best one first; not all of them may run on this CPU.
 std::span<const FusedKernel> fused_kernels_f32();

@@ -110,11 +110,12 @@ void linear_panels(const PanelProblem& p, const PanelKernel& kernel, const Panel
   if (p.bytes != nullptr) {
     // Evenly, in pieces that are worth a thread's time.
     const std::int64_t piece = std::max<std::int64_t>(1, (1 << 14) / (p.call.in + 1));
-    parallel_ranges(parts(p.call.rows, piece), 0, split.threads, [&](std::int64_t item, int worker) {
-      const std::int64_t begin = item * piece;
-      kernel.quantize(p, begin, std::min(begin + piece, p.call.rows),
-                      workspace + worker * split.workspace);
-    });
+    parallel_ranges(parts(p.call.rows, piece), 0, split.threads,
+                    [&](std::int64_t item, int worker) {
+                      const std::int64_t begin = item * piece;
+                      kernel.quantize(p, begin, std::min(begin + piece, p.call.rows),
+                                      workspace + worker * split.workspace);
+                    });
   }
   const std::int64_t run_rows = p.channels ? p.run_rows : p.call.rows;
   parallel_ranges(split.units, 0, split.threads, [&](std::int64_t item, int worker) {
