@@ -35,20 +35,21 @@ class FusedAhead {
     step_ = (lines_ + steps - 1) / std::max<std::int64_t>(steps, 1);
   }
 
+  // Rows that are needed before all else, in about so many steps; what is left of the last such is
+  // dropped.
+  void soon(const std::byte* data, std::int64_t stride, std::int64_t bytes, std::int64_t count,
+            std::int64_t steps) {
+    soon_ = {data, stride, bytes, count};
+    soon_step_ = (count * lines_of(bytes) + steps - 1) / std::max<std::int64_t>(steps, 1);
+    soon_left_ = 0;
+  }
+
   // A few lines at a time: a core has few on their way, and one more than that makes it wait.
   void step() {
+    soon_left_ = fetch(soon_, soon_left_ + soon_step_);
     for (left_ += step_; left_ > 0 && at_ < count_;) {
-      Rows& rows = rows_[at_];
-      if (rows.count == 0) {
-        ++at_;
-        continue;
-      }
-      for (std::int64_t byte = 0; byte < rows.bytes; byte += kLine) {
-        __builtin_prefetch(rows.data + byte, 0, 2);
-      }
-      left_ -= (rows.bytes + kLine - 1) / kLine;  // rows are fetched whole: the next step does less
-      rows.data += rows.stride;
-      --rows.count;
+      left_ = fetch(rows_[at_], left_);
+      if (rows_[at_].count == 0) ++at_;
     }
   }
 
@@ -58,9 +59,22 @@ class FusedAhead {
   static constexpr std::int64_t kMostLines = (256 << 10) / kLine;
 
   struct Rows {
-    const std::byte* data;
-    std::int64_t stride, bytes, count;
+    const std::byte* data = nullptr;
+    std::int64_t stride = 0, bytes = 0, count = 0;
   };
+
+  static constexpr std::int64_t lines_of(std::int64_t bytes) { return (bytes + kLine - 1) / kLine; }
+
+  // So many lines, or a few more, since rows are fetched whole: returns what is left to do of them.
+  static std::int64_t fetch(Rows& rows, std::int64_t lines) {
+    for (; lines > 0 && rows.count > 0; --rows.count, rows.data += rows.stride) {
+      for (std::int64_t byte = 0; byte < rows.bytes; byte += kLine) {
+        __builtin_prefetch(rows.data + byte, 0, 2);
+      }
+      lines -= lines_of(rows.bytes);
+    }
+    return lines;
+  }
 
   void add(const TensorView& view, std::int64_t batch, std::int64_t head, std::int64_t token,
            std::int64_t tokens) {
@@ -73,16 +87,16 @@ class FusedAhead {
       if (view.stride(2) != 1) return;
       rows = {data, view.stride(3) * size, tokens * size, view.dim(3)};
     }
-    const std::int64_t a_row = (rows.bytes + kLine - 1) / kLine;
+    const std::int64_t a_row = lines_of(rows.bytes);
     if (a_row == 0) return;
     rows.count = std::min(rows.count, (kMostLines - lines_) / a_row);
     lines_ += rows.count * a_row;
     rows_[count_++] = rows;
   }
 
-  Rows rows_[4];
+  Rows rows_[4], soon_;
   int count_ = 0, at_ = 0;
-  std::int64_t lines_ = 0, step_ = 0, left_ = 0;
+  std::int64_t lines_ = 0, step_ = 0, left_ = 0, soon_step_ = 0, soon_left_ = 0;
 };
 
 }  // namespace qkv

@@ -7,8 +7,6 @@
 #define QKV_KERNELS_ATTENTION_FUSED_INL_H_
 #endif
 
-#include <hwy/cache_control.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -448,18 +446,15 @@ class FusedRun {
 
   // Rows of a bias are far apart, and only a block of keys is read of each: no prefetcher of the
   // CPU sees what comes next.
-  void prefetch_bias(const Block& b, std::int64_t next) const {
+  void prefetch_bias(const Block& b, std::int64_t next) {
     const TensorView& view = p_.bias;
     if (view.stride(3) != 1 || view.stride(2) == 0 || next >= seq_.key_length) return;
     const std::int64_t offset = seq_.batch * view.stride(0) + unit_.head * view.stride(1) +
                                 (first_query() + b.row) * view.stride(2) + seq_.key_begin + next;
-    const std::int64_t step = bytes(view.stride(2), view.dtype());
-    const std::int64_t length =
-        bytes(std::min(kFusedKeyBlock, seq_.key_length - next), view.dtype());
-    const auto* row = static_cast<const std::byte*>(view.data()) + bytes(offset, view.dtype());
-    for (std::int64_t i = 0; i < b.rows; ++i, row += step) {
-      for (std::int64_t at = 0; at < length; at += 64) hwy::Prefetch(row + at);
-    }
+    const std::int64_t keys = std::min(kFusedKeyBlock, seq_.key_length - next);
+    ahead_.soon(static_cast<const std::byte*>(view.data()) + bytes(offset, view.dtype()),
+                bytes(view.stride(2), view.dtype()), bytes(keys, view.dtype()), b.rows,
+                tiles_of_block({0, kFusedKeyBlock}));
   }
 
   // The mask of a block: most tiles of most masks are all true or all false, and then need not be
