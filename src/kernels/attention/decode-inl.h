@@ -67,7 +67,7 @@ class Decode {
   static constexpr std::int64_t N = Load::N;
 #if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64  // 32 registers
   static constexpr int kRows = 4;
-  static constexpr int columns_of(int) { return 8; }
+  static constexpr int columns_of(int rows) { return rows > 2 ? 4 : 8; }
 #else
   static constexpr int kRows = 2;
   static constexpr int columns_of(int rows) { return rows == 1 ? 6 : 4; }
@@ -360,13 +360,18 @@ class Decode {
     const std::int64_t distance = keys_ahead(u_.Dv);
     // A few keys for all columns and rows, then the next few: memory is read in the order in which
     // it lies. All keys for some columns, then for others, took up to a quarter more time.
-    for (std::int64_t j = 0; j < count; j += kFew) {
+    // (What has to be widened is bound by that, and goes on longer.)
+    constexpr std::int64_t kStep = std::is_same_v<T, float> ? kFew : kDecodeBlock;
+    for (std::int64_t j = 0; j < count; j += kStep) {
       const T* from = v + j * u_.value_stride;
       const T* next = rows_at(keys.begin + j + distance, run).value;
-      const std::int64_t few = std::min(kFew, count - j);
-      weigh_few<std::min(rows, 2), true>(from, next, p + j, few, out(r));
-      if constexpr (rows > 2) {
-        weigh_few<rows - 2, false>(from, next, p + j + 2 * kDecodeBlock, few, out(r + 2));
+      const std::int64_t few = std::min(kStep, count - j);
+      // What has to be widened first is loaded once for all rows; f32 in whole lines, row by row.
+      constexpr int first = std::is_same_v<T, float> ? std::min(rows, 2) : rows;
+      weigh_few<first, true>(from, next, p + j, few, out(r));
+      if constexpr (rows > first) {
+        weigh_few<rows - first, false>(from, next, p + j + first * kDecodeBlock, few,
+                                       out(r + first));
       }
     }
   }
