@@ -66,7 +66,7 @@ struct Buffers {
         slopes(carve.take<float>(p.Hkv * s.rows)),
         chunks(carve.take<Chunks>(p.B)),
         left(carve.take<std::atomic<std::int32_t>>(p.B * p.Hkv)),
-        scores(carve.take<float>(workers * decode_scratch(s.rows))),
+        scores(carve.take<float>(workers * decode_scratch(s.rows, s.chunk))),
         out(carve.take<float>(workers * decode_padded(p.Dv))),
         clipped(carve.take<KeyRange>(workers * s.rows)),
         runs(carve.take<DecodeRun>(workers * s.max_runs)) {}
@@ -127,12 +127,14 @@ class Run {
       u.positions = b_.positions + b * s_.rows;
     }
     u.softcap = static_cast<float>(p_.softcap * kLog2e);
-    u.scores = b_.scores + worker * decode_scratch(s_.rows);
+    u.begin = chunk * chunks.length;
+    u.length = chunks.length;
+    u.scores = b_.scores + worker * decode_scratch(s_.rows, s_.chunk);
     u.partial = b_.partial + item * s_.rows * decode_partial(p_.Dv);
     KeyRange* clipped = b_.clipped + worker * s_.rows;
     u.visible = clipped;
     DecodeRun* runs = b_.runs + worker * s_.max_runs;
-    const KeyRange all = clip(b, {chunk * chunks.length, (chunk + 1) * chunks.length}, clipped);
+    const KeyRange all = clip(b, {u.begin, u.begin + u.length}, clipped);
     if (all.begin < all.end) {
       const std::int64_t count = keys_.runs(b, head % p_.Hkv, all, runs);
       u.runs = {runs, static_cast<std::size_t>(count)};

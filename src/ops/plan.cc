@@ -94,7 +94,7 @@ void plan_decode(const AttentionProblem& p, int threads, AttentionPlan& plan) {
   plan.lanes = find_decode_kernel(plan.target)->lanes;
   plan.tile_vectors = 1;
   plan.tile_rows = static_cast<int>(split.rows);
-  plan.key_block = kDecodeBlock;
+  plan.key_block = split.chunk;
   plan.unit_queries = p.Tq;
   plan.units = split.units;
   plan.threads = worker_count(split.units, threads);

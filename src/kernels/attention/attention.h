@@ -15,6 +15,7 @@ namespace qkv {
 struct KeyRange {
   std::int64_t begin = 0, end = 0;
   bool contains(std::int64_t j) const noexcept { return begin <= j && j < end; }
+  bool operator==(const KeyRange&) const = default;
 };
 
 // The keys that structure (causal, window, prefix, length) lets a query see: the union of two

@@ -73,25 +73,16 @@ class Decode {
   static constexpr int columns_of(int rows) { return rows == 1 ? 6 : 4; }
 #endif
   static constexpr int kKeys = 4;           // whose sums are added up together
-  static constexpr std::int64_t kFew = 16;  // keys that lie in one page, as a rule
+  static constexpr std::int64_t kPart = 64;  // keys that are worked on together
   static constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
  public:
   explicit Decode(const DecodeUnit& unit) : u_(unit), padded_(decode_padded(unit.D)) {}
 
   void run() {
-    for (std::int64_t r = 0; r < u_.rows; ++r) {
-      std::fill_n(out(r), decode_padded(u_.Dv), 0.0f);
-      max(r) = -kInfinity;
-      sum(r) = 0;
-    }
-    if (u_.runs.empty()) return;
-    const std::int64_t begin = u_.runs.front().begin, end = u_.runs.back().end;
-    first_ = 0;
-    for (std::int64_t at = begin; at < end;) {
-      const std::int64_t next = std::min(end, (at / kDecodeBlock + 1) * kDecodeBlock);
-      block({at, next});
-      at = next;
+    for (std::int64_t r = 0; r < u_.rows; r += kDecodeRows) {
+      rows_ = {r, std::min(u_.rows, r + kDecodeRows)};
+      rows();
     }
   }
 
@@ -99,82 +90,103 @@ class Decode {
   float* out(std::int64_t r) const { return u_.partial + r * decode_partial(u_.Dv); }
   float& max(std::int64_t r) const { return out(r)[decode_padded(u_.Dv)]; }
   float& sum(std::int64_t r) const { return out(r)[decode_padded(u_.Dv) + 1]; }
-  float* scores(std::int64_t r) const { return u_.scores + r * kDecodeBlock; }
-
-  KeyRange seen(std::int64_t r, KeyRange block) const {
-    return {std::max(block.begin, u_.visible[r].begin), std::min(block.end, u_.visible[r].end)};
+  float* score_at(std::int64_t r, std::int64_t j) const {
+    return u_.scores + (r - rows_.begin) * u_.length + (j - u_.begin);
   }
 
-  // fn(rows, first row, keys) for rows that see the same keys of the block, up to kRows together.
+  // Scores of all keys, then weights, then values: memory is two long streams, one at a time.
+  // Going to and fro between them every 64 keys took up to a third more time.
+  HWY_INLINE void rows() {
+    for_parts([&](auto rows, std::int64_t r, const DecodeRun& run, KeyRange keys) {
+      score<rows()>(run, keys, r);
+    });
+    for (std::int64_t r = rows_.begin; r < rows_.end; ++r) softmax(r);
+    for_parts([&](auto rows, std::int64_t r, const DecodeRun& run, KeyRange keys) {
+      weigh<rows()>(run, keys, r);
+    });
+  }
+
+  // fn(rows, first row, run, keys of it), a few keys at a time, so that what was read for some rows
+  // is near when it is the others' turn. `rows` up to kRows, which see the same of these keys.
   template <class Fn>
-  HWY_INLINE void for_rows(KeyRange block, const Fn& fn) const {
-    for (std::int64_t r = 0; r < u_.rows;) {
-      const KeyRange keys = seen(r, block);
-      std::int64_t same = 1;
-      while (same < kRows && r + same < u_.rows) {
-        const KeyRange other = seen(r + same, block);
-        if (other.begin != keys.begin || other.end != keys.end) break;
-        ++same;
+  HWY_INLINE void for_parts(const Fn& fn) const {
+    if (u_.runs.empty()) return;
+    const std::int64_t end = u_.runs.back().end;
+    std::size_t first = 0;  // run that has some of the part
+    for (std::int64_t at = u_.runs.front().begin; at < end; at += kPart) {
+      while (u_.runs[first].end <= at) ++first;
+      const KeyRange part{at, std::min(end, at + kPart)};
+      for (std::int64_t r = rows_.begin; r < rows_.end;) {
+        const KeyRange keys = seen(r, part);
+        std::int64_t same = 1;
+        while (same < kRows && r + same < rows_.end && seen(r + same, part) == keys) ++same;
+        for_runs(first, keys, [&](const DecodeRun& run, KeyRange some) {
+          if (same == 1) return fn(Count<1>(), r, run, some);
+          if constexpr (kRows > 2) {
+            if (same == 4) return fn(Count<4>(), r, run, some);
+            if (same == 3) return fn(Count<3>(), r, run, some);
+          }
+          fn(Count<2>(), r, run, some);
+        });
+        r += same;
       }
-      if (keys.begin < keys.end) fn(same, r, keys);
-      r += same;
     }
   }
+  template <int n>
+  using Count = std::integral_constant<int, n>;
 
-  // fn(run, keys of it) for the runs that have some of these keys.
+  KeyRange seen(std::int64_t r, KeyRange part) const {
+    return {std::max(part.begin, u_.visible[r].begin), std::min(part.end, u_.visible[r].end)};
+  }
+
+  // fn(run, keys of it) for the runs from the first on that have some of these keys.
   template <class Fn>
-  HWY_INLINE void for_runs(KeyRange keys, const Fn& fn) const {
-    for (std::size_t n = first_; n < u_.runs.size() && u_.runs[n].begin < keys.end; ++n) {
+  HWY_INLINE void for_runs(std::size_t first, KeyRange keys, const Fn& fn) const {
+    for (std::size_t n = first; n < u_.runs.size() && u_.runs[n].begin < keys.end; ++n) {
       const DecodeRun& run = u_.runs[n];
       const KeyRange part{std::max(keys.begin, run.begin), std::min(keys.end, run.end)};
       if (part.begin < part.end) fn(run, part);
     }
   }
 
-  HWY_INLINE void block(KeyRange block) {
-    while (u_.runs[first_].end <= block.begin) ++first_;
-    for_rows(block, [&](std::int64_t rows, std::int64_t r, KeyRange keys) {
-      for_runs(keys, [&](const DecodeRun& run, KeyRange part) {
-        if (rows == 1) return score<1>(run, part, r, keys.begin);
-        if constexpr (kRows > 2) {
-          if (rows == 4) return score<4>(run, part, r, keys.begin);
-          if (rows == 3) return score<3>(run, part, r, keys.begin);
-        }
-        score<2>(run, part, r, keys.begin);
-      });
-    });
-    for (std::int64_t r = 0; r < u_.rows; ++r) {
-      const KeyRange keys = seen(r, block);
-      if (keys.begin < keys.end) softmax(r, keys);
-    }
-    for_rows(block, [&](std::int64_t rows, std::int64_t r, KeyRange keys) {
-      for_runs(keys, [&](const DecodeRun& run, KeyRange part) {
-        if (rows == 1) return weigh<1>(run, part, r, keys.begin);
-        if constexpr (kRows > 2) {
-          if (rows == 4) return weigh<4>(run, part, r, keys.begin);
-          if (rows == 3) return weigh<3>(run, part, r, keys.begin);
-        }
-        weigh<2>(run, part, r, keys.begin);
-      });
-    });
-  }
+  // Fetching ahead. Lines are asked for in the order in which they lie and a few at a time, since a
+  // CPU forgets what it is asked for while too much is on its way. f32 waits for memory: its keys
+  // are asked for a little ahead, four at a time as they are worked on is no order that a CPU would
+  // guess; its values, one after the other, are better left to the CPU. What has to be widened waits
+  // for that, and is fetched far ahead into the second level of cache.
+  static constexpr bool kPlain = std::is_same_v<T, float>;
+  static constexpr std::int64_t kBytesAhead = kPlain ? 2 << 10 : 8 << 10;
+  static constexpr int kInto = kPlain ? 3 : 2;  // the first level, the second one
 
-  // How many keys of so many numbers are fetched ahead of those at hand: further ahead than this is
-  // slower where memory is fast, nearer where it is slow.
   static HWY_INLINE std::int64_t keys_ahead(std::int64_t width) {
-    constexpr std::int64_t kBytes = 8 << 10;
-    const std::int64_t keys = kBytes / (width * static_cast<std::int64_t>(sizeof(T)));
-    return (keys + kFew - 1) / kFew * kFew + (keys == 0 ? kFew : 0);
+    const std::int64_t keys = kBytesAhead / (width * static_cast<std::int64_t>(sizeof(T)));
+    return std::max<std::int64_t>(1, keys / kKeys) * kKeys;
   }
 
-  // Asks for `width` numbers that will be needed when keys_ahead() keys have gone past. Into
-  // the second level of cache: the first one has too few lines on their way at a time, and asking
-  // it for more made the whole kernel wait (by a third).
   static HWY_INLINE void fetch(const T* ahead, std::int64_t width) {
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(ahead);
     const std::int64_t count = width * static_cast<std::int64_t>(sizeof(T));
-    for (std::int64_t b = 0; b < count; b += 64) __builtin_prefetch(bytes + b, 0, 2);
+    for (std::int64_t b = 0; b < count; b += 64) __builtin_prefetch(bytes + b, 0, kInto);
   }
+
+  // kKeys keys to fetch while as many are worked on: a step for each of their vectors.
+  class KeysAhead {
+   public:
+    HWY_INLINE KeysAhead(const T* key, std::int64_t width, std::int64_t stride)
+        : at_(key), end_(key + width), stride_(stride), gap_(stride - width) {}
+    HWY_INLINE void step() {
+      fetch(at_, kKeys * N);
+      at_ += kKeys * N;
+      if (gap_ != 0 && at_ >= end_) {  // without a gap, they are one long key
+        at_ = end_ + gap_;
+        end_ += stride_;
+      }
+    }
+
+   private:
+    const T *at_, *end_;
+    std::int64_t stride_, gap_;
+  };
 
   // The rows of `at`, wherever they lie: what to fetch while others are worked on. Past the end of
   // the chunk there is nothing to fetch, and the addresses do no harm.
@@ -190,30 +202,28 @@ class Decode {
             static_cast<const T*>(run->value) + n * u_.value_stride};
   }
 
-  // scores(r)[j - origin] = q_r·k_j for `rows` rows from r on.
+  // The score of j is q_r·k_j, for `rows` rows from r on.
   template <int rows>
-  HWY_NOINLINE void score(const DecodeRun& run, KeyRange keys, std::int64_t r,
-                          std::int64_t origin) const {
+  HWY_NOINLINE void score(const DecodeRun& run, KeyRange keys, std::int64_t r) const {
     const T* k = static_cast<const T*>(run.key) + (keys.begin - run.begin) * u_.key_stride;
-    float* s = scores(r) + (keys.begin - origin);
+    float* s = score_at(r, keys.begin);
     const float* scale = scale_at(run.key_scale, keys.begin - run.begin);
     const std::int64_t count = keys.end - keys.begin;
     const std::int64_t distance = keys_ahead(u_.D);
-    const T* ahead = nullptr;
     std::int64_t j = 0;
     for (; j + kKeys <= count; j += kKeys) {
-      if (j % kFew == 0) ahead = rows_at(keys.begin + j + distance, run).key;
-      for (int i = 0; i < kKeys; ++i, ahead += u_.key_stride) fetch(ahead, u_.D);
-      score_keys<rows>(k + j * u_.key_stride, r, kKeys, scale_at(scale, j), s + j);
+      KeysAhead ahead(rows_at(keys.begin + j + distance, run).key, u_.D, u_.key_stride);
+      score_keys<rows>(k + j * u_.key_stride, r, kKeys, scale_at(scale, j), ahead, s + j);
     }
     if (j < count) {
-      score_keys<rows>(k + j * u_.key_stride, r, count - j, scale_at(scale, j), s + j);
+      KeysAhead ahead(k, u_.D, u_.key_stride);
+      score_keys<rows>(k + j * u_.key_stride, r, count - j, scale_at(scale, j), ahead, s + j);
     }
   }
 
   template <int rows>
   HWY_INLINE void score_keys(const T* k, std::int64_t r, std::int64_t count, const float* scale,
-                             float* s) const {
+                             KeysAhead& ahead, float* s) const {
     // Fewer than four keys: the last one again, so that sums are added up as always.
     const T* key[kKeys];
     HWY_UNROLL(4)
@@ -232,6 +242,7 @@ class Decode {
       V x[kKeys];
       HWY_UNROLL(4)
       for (int j = 0; j < kKeys; ++j) x[j] = Load::full(key[j] + c);
+      ahead.step();
       multiply<rows>(q + c, x, sums);
     }
     if (c < u_.D) {
@@ -245,7 +256,7 @@ class Decode {
       HWY_ALIGN float four[kKeys];
       add_up(sums[i], four);
       for (std::int64_t j = 0; j < count; ++j) {
-        s[i * kDecodeBlock + j] = std::is_same_v<T, std::int8_t> ? four[j] * scale[j] : four[j];
+        s[i * u_.length + j] = std::is_same_v<T, std::int8_t> ? four[j] * scale[j] : four[j];
       }
     }
   }
@@ -286,18 +297,23 @@ class Decode {
   }
 #endif
 
-  // Scores of a row become weights; its maximum, sum and output follow.
-  HWY_NOINLINE void softmax(std::int64_t r, KeyRange keys) const {
-    float* s = scores(r);
-    const std::int64_t count = keys.end - keys.begin;
-    // Whole vectors: what is behind the last key weighs nothing.
-    for (std::int64_t j = count; j % N != 0; ++j) s[j] = -kInfinity;
-    if (u_.softcap > 0 || u_.slopes != nullptr) adjust(r, keys);
+  // Scores of a row become weights, with their maximum and sum.
+  HWY_NOINLINE void softmax(std::int64_t r) const {
+    const KeyRange keys = u_.visible[r];
+    max(r) = -kInfinity;
+    sum(r) = 0;
+    std::fill_n(out(r), decode_padded(u_.Dv), 0.0f);
+    if (keys.begin >= keys.end) return;
+    // Whole vectors: what is before the first key and behind the last one weighs nothing.
+    const KeyRange whole{keys.begin / N * N, (keys.end + N - 1) / N * N};
+    if (u_.softcap > 0 || u_.slopes != nullptr) adjust(r, whole);
+    std::fill(score_at(r, whole.begin), score_at(r, keys.begin), -kInfinity);
+    std::fill(score_at(r, keys.end), score_at(r, whole.end), -kInfinity);
+    float* s = score_at(r, whole.begin);
+    const std::int64_t count = whole.end - whole.begin;
     V top = hn::LoadU(d, s);
     for (std::int64_t j = N; j < count; j += N) top = hn::Max(top, hn::LoadU(d, s + j));
-    const float largest = hn::GetLane(hn::MaxOfLanes(d, top));
-    constexpr float kMuch = 8;  // less does not overflow, and is left to the division at the end
-    if (largest > max(r) + kMuch || max(r) == -kInfinity) raise(r, largest);
+    max(r) = hn::GetLane(hn::MaxOfLanes(d, top));
     const V m = hn::Set(d, max(r));
     V total = hn::Zero(d);
     for (std::int64_t j = 0; j < count; j += N) {
@@ -305,11 +321,11 @@ class Decode {
       total = hn::Add(total, p);
       hn::StoreU(p, d, s + j);
     }
-    sum(r) += hn::GetLane(hn::SumOfLanes(d, total));
+    sum(r) = hn::GetLane(hn::SumOfLanes(d, total));
     if constexpr (std::is_same_v<T, std::int8_t>) {
-      for_runs(keys, [&](const DecodeRun& run, KeyRange part) {
+      for_runs(0, keys, [&](const DecodeRun& run, KeyRange part) {
         const float* scale = run.value_scale + (part.begin - run.begin);
-        float* w = s + (part.begin - keys.begin);
+        float* w = score_at(r, part.begin);
         std::int64_t j = 0;
         for (; j + N <= part.end - part.begin; j += N) {
           hn::StoreU(hn::Mul(hn::LoadU(d, w + j), hn::LoadU(d, scale + j)), d, w + j);
@@ -319,31 +335,16 @@ class Decode {
     }
   }
 
-  void raise(std::int64_t r, float largest) const {
-    const V old = hn::Set(d, max(r) - largest);
-    const V factor = max(r) == -kInfinity ? hn::Zero(d) : exp2_or_zero(d, old);
-    for (std::int64_t c = 0; c < u_.Dv; c += N) {
-      hn::StoreU(hn::Mul(hn::LoadU(d, out(r) + c), factor), d, out(r) + c);
-    }
-    sum(r) *= hn::GetLane(factor);
-    max(r) = largest;
-  }
-
   // Softcap and ALiBi.
   void adjust(std::int64_t r, KeyRange keys) const {
-    float* s = scores(r);
+    float* s = score_at(r, keys.begin);
     const V cap = hn::Set(d, u_.softcap);
     const std::int64_t distance = u_.slopes != nullptr ? keys.begin - u_.positions[r] : 0;
     const V slope = hn::Set(d, u_.slopes != nullptr ? u_.slopes[r] : 0.0f);
     V away = hn::Add(hn::Set(d, static_cast<float>(distance)), hn::Iota(d, 0));
     for (std::int64_t j = 0; j < keys.end - keys.begin; j += N) {
       V x = hn::LoadU(d, s + j);
-      if (u_.softcap > 0) {
-        // tanh(-inf) would bring back what is behind the last key.
-        const auto there = hn::Gt(x, hn::Set(d, -kInfinity));
-        const V capped = hn::Mul(cap, tanh(d, x));
-        x = hn::IfThenElse(hn::Or(there, hn::Ne(x, x)), capped, x);
-      }
+      if (u_.softcap > 0) x = hn::Mul(cap, tanh(d, x));
       x = hn::NegMulAdd(slope, hn::Abs(away), x);
       away = hn::Add(away, hn::Set(d, static_cast<float>(N)));
       hn::StoreU(x, d, s + j);
@@ -352,26 +353,25 @@ class Decode {
 
   // out(r) += Σ_j p_j·v_j for `rows` rows from r on.
   template <int rows>
-  HWY_NOINLINE void weigh(const DecodeRun& run, KeyRange keys, std::int64_t r,
-                          std::int64_t origin) const {
+  HWY_NOINLINE void weigh(const DecodeRun& run, KeyRange keys, std::int64_t r) const {
     const T* v = static_cast<const T*>(run.value) + (keys.begin - run.begin) * u_.value_stride;
-    const float* p = scores(r) + (keys.begin - origin);
-    const std::int64_t count = keys.end - keys.begin;
-    const std::int64_t distance = keys_ahead(u_.Dv);
+    const float* p = score_at(r, keys.begin);
     // A few keys for all columns and rows, then the next few: memory is read in the order in which
-    // it lies. All keys for some columns, then for others, took up to a quarter more time.
-    // (What has to be widened is bound by that, and goes on longer.)
-    constexpr std::int64_t kStep = std::is_same_v<T, float> ? kFew : kDecodeBlock;
-    for (std::int64_t j = 0; j < count; j += kStep) {
+    // it lies, and the few (2 KB) are in the first level of cache for all rows but the first. All
+    // keys for some columns, then for others, took up to a quarter more time. What has to be widened
+    // is loaded once for all rows, and goes on longer.
+    const std::int64_t step =
+        kPlain ? std::max<std::int64_t>(kKeys, (2 << 10) / static_cast<int>(sizeof(T)) / u_.Dv)
+               : kPart;
+    constexpr int first = kPlain ? std::min(rows, 2) : rows;
+    const std::int64_t distance = keys_ahead(u_.Dv);
+    for (std::int64_t j = 0; j < keys.end - keys.begin; j += step) {
       const T* from = v + j * u_.value_stride;
-      const T* next = rows_at(keys.begin + j + distance, run).value;
-      const std::int64_t few = std::min(kStep, count - j);
-      // What has to be widened first is loaded once for all rows; f32 in whole lines, row by row.
-      constexpr int first = std::is_same_v<T, float> ? std::min(rows, 2) : rows;
-      weigh_few<first, true>(from, next, p + j, few, out(r));
+      const T* ahead = kPlain ? from : rows_at(keys.begin + j + distance, run).value;
+      const std::int64_t few = std::min(step, keys.end - keys.begin - j);
+      weigh_few<first, !kPlain>(from, ahead, p + j, few, out(r));
       if constexpr (rows > first) {
-        weigh_few<rows - first, false>(from, next, p + j + first * kDecodeBlock, few,
-                                       out(r + first));
+        weigh_few<rows - first, false>(from, ahead, p + j + first * u_.length, few, out(r + first));
       }
     }
   }
@@ -409,7 +409,7 @@ class Decode {
       for (int c = 0; c < columns; ++c) x[c] = Load::full(v + c * N);
       HWY_UNROLL(4)
       for (int i = 0; i < rows; ++i) {
-        const V w = hn::Set(d, p[i * kDecodeBlock + j]);
+        const V w = hn::Set(d, p[i * u_.length + j]);
         HWY_UNROLL(8)
         for (int c = 0; c < columns; ++c) sums[i][c] = hn::MulAdd(x[c], w, sums[i][c]);
       }
@@ -432,7 +432,7 @@ class Decode {
       const V x = Load::some(v, width);
       HWY_UNROLL(4)
       for (int i = 0; i < rows; ++i) {
-        sums[i] = hn::MulAdd(x, hn::Set(d, p[i * kDecodeBlock + j]), sums[i]);
+        sums[i] = hn::MulAdd(x, hn::Set(d, p[i * u_.length + j]), sums[i]);
       }
     }
     HWY_UNROLL(4)
@@ -441,7 +441,7 @@ class Decode {
 
   const DecodeUnit& u_;
   const std::int64_t padded_;
-  std::size_t first_ = 0;  // the run that the block begins in
+  KeyRange rows_{};  // that are worked on
 };
 
 inline void decode_run(const DecodeUnit& unit) {

@@ -8,10 +8,11 @@
 //
 //   m = max s_j      l = Σ 2^(s_j - m)      o = Σ 2^(s_j - m)·v_j        s in units of ln 2
 //
-// and decode_merge puts the parts together in the order of their positions. Inside of a chunk, keys
-// go past in blocks that begin at multiples of kDecodeBlock. A row's numbers depend on its own keys
-// and their positions alone: not on other rows, nor on where pages begin, nor on threads.
+// and decode_merge puts the parts together in the order of their positions. A row's numbers depend
+// on its own keys and their positions alone: not on other rows, nor on where pages begin, nor on
+// threads.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -22,9 +23,8 @@
 
 namespace qkv {
 
-inline constexpr std::int64_t kDecodeBlock = 64;  // keys
-inline constexpr std::int64_t kDecodePadding =
-    16;  // floats: rows of queries and outputs are padded
+inline constexpr std::int64_t kDecodeRows = 32;     // whose scores are there at a time
+inline constexpr std::int64_t kDecodePadding = 16;  // floats: rows and chunks are multiples of it
 
 // Positions [begin, end), whose keys lie one after the other, from that of `begin` on. Scales are
 // null unless numbers are int8.
@@ -36,8 +36,8 @@ struct DecodeRun {
 
 // A chunk of keys for all rows of a key head.
 struct DecodeUnit {
-  std::span<const DecodeRun>
-      runs;  // ascending, without gaps; [0] begins where the first row's keys may
+  std::int64_t begin = 0, length = 0;  // positions, multiples of kDecodePadding
+  std::span<const DecodeRun> runs;     // of the chunk; ascending, without gaps
   KVStorage storage = KVStorage::f32;
   std::int64_t D = 0, Dv = 0, key_stride = 0,
                value_stride = 0;  // strides between tokens, in numbers
@@ -48,7 +48,7 @@ struct DecodeUnit {
   const std::int64_t* positions = nullptr;  // [rows], with slopes
   // The score in units of ln 2 is q·k or, if softcap > 0, softcap·tanh(q·k).
   float softcap = 0;
-  float* scores = nullptr;   // scratch: decode_scratch(rows) floats
+  float* scores = nullptr;   // scratch: decode_scratch(rows, length) floats
   float* partial = nullptr;  // result: rows of decode_partial(Dv) floats: o, m, l
 };
 
@@ -58,7 +58,9 @@ constexpr std::int64_t decode_padded(std::int64_t n) {
 constexpr std::int64_t decode_partial(std::int64_t Dv) {
   return decode_padded(Dv) + kDecodePadding;  // m and l are the first two behind o
 }
-constexpr std::int64_t decode_scratch(std::int64_t rows) { return rows * kDecodeBlock; }
+constexpr std::int64_t decode_scratch(std::int64_t rows, std::int64_t length) {
+  return std::min(rows, kDecodeRows) * length;
+}
 
 struct DecodeKernel {
   SimdTarget target;
