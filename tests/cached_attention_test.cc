@@ -5,12 +5,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <string>
 
+#include "base/cpu.h"
 #include "qkv/error.h"
 #include "tests/attention_cases.h"
 #include "tests/attention_oracle.h"
@@ -185,7 +188,31 @@ double rounding_unit(DType dtype) {
   return dtype == DType::f16 ? 0x1p-11 : dtype == DType::bf16 ? 0x1p-8 : 0x1p-24;
 }
 
-// out_slack is what f32 may be off by (attention_oracle.cc), in units of 2⁻²⁴.
+// What a score may be off by where int8 keys are multiplied by the query's numbers as 16-bit words
+// (decode_bytes-inl.h): half a step of the words for each number of the key.
+double word_slack(const CachedCase& c, const TensorView& q, const TensorView& k, std::int64_t row) {
+  const bool words =
+      c.cache->config().storage == KVStorage::int8 && cpu_has("avx512vnni") &&
+      (c.options.kernel == AttentionKernel::decode ||
+       c.options.kernel == AttentionKernel::automatic) &&
+      (c.options.target == SimdTarget::avx512 || c.options.target == SimdTarget::automatic);
+  if (!words) return 0;
+  const std::int64_t h = row / c.Tq, kv = h / (c.Hq / c.Hkv), D = q.dim(3);
+  double largest = 0, most = 0;
+  for (std::int64_t d = 0; d < D; ++d) {
+    largest = std::max(largest, std::abs(q.at({0, h, row % c.Tq, d})));
+  }
+  for (std::int64_t j = 0; j < k.dim(1); ++j) {
+    double sum = 0;
+    for (std::int64_t d = 0; d < D; ++d) sum += std::abs(k.at({kv, j, d}));
+    most = std::max(most, sum);
+  }
+  const double scale = c.options.scale.value_or(1 / std::sqrt(static_cast<double>(D)));
+  return std::abs(scale) * largest / 32767 / 2 * most;
+}
+
+// out_slack is what f32 may be off by (attention_oracle.cc), in units of 2⁻²⁴. Scores that are off
+// by up to x change a weight by a factor between e^-2x and e^2x.
 void expect_row_block(const CachedCase& c, std::int64_t b, const TensorView& lse) {
   const std::int64_t first = c.cache->first(c.ids[static_cast<std::size_t>(b)]);
   const std::int64_t end = c.cache->length(c.ids[static_cast<std::size_t>(b)]);
@@ -199,18 +226,23 @@ void expect_row_block(const CachedCase& c, std::int64_t b, const TensorView& lse
   const double store = rounding_unit(c.out->view().dtype());
   for (std::int64_t row = 0; row < c.Hq * c.Tq; ++row) {
     const auto r = static_cast<std::size_t>(row);
+    const double words = word_slack(c, q, k, row);
     for (std::int64_t d = 0; d < c.Dv; ++d) {
+      double value = 0;
+      for (std::int64_t j = 0; words > 0 && j < v.view().dim(1); ++j) {
+        value = std::max(value, std::abs(v.view().at({row / c.Tq / (c.Hq / c.Hkv), j, d})));
+      }
       const double expected = e.out[static_cast<std::size_t>(row * c.Dv + d)];
       const double found = c.out->view().at({b, row / c.Tq, row % c.Tq, d});
       const double bound = e.out_slack[r] * 0x1p-24 * 1.01 + std::abs(expected) * store +
-                           (store > 1e-4 ? 0x1p-24 : 0);
+                           (store > 1e-4 ? 0x1p-24 : 0) + std::expm1(2 * words) * value;
       ASSERT_LE(std::abs(found - expected), bound)
           << "row " << row << " d " << d << ": " << found << " for " << expected;
     }
     const double found = lse.at({b, row / c.Tq, row % c.Tq});
     if (found == e.lse[r]) continue;
     ASSERT_LE(std::abs(found - e.lse[r]),
-              (e.weight_slack[r] + 2 * std::abs(e.lse[r]) + 2) * 0x1p-24 * 1.01)
+              (e.weight_slack[r] + 2 * std::abs(e.lse[r]) + 2) * 0x1p-24 * 1.01 + words)
         << "lse of row " << row;
   }
 }
@@ -345,6 +377,41 @@ TEST(CachedAttentionEdge, Int8IsWithinAPercent) {
     size += e * e;
   }
   EXPECT_LE(std::sqrt(error / size), 0.01);
+}
+
+// Sums of words would not fit into 32 bits; on AVX-512 these rows are multiplied as f32.
+TEST(CachedAttentionEdge, Int8TakesAnyWidth) {
+  Random random(11);
+  for (const std::int64_t D : {511, 512, 513, 700}) {
+    const std::int64_t T = 300;
+    KVCache cache({.heads = 1, .D = D, .storage = KVStorage::int8, .capacity = T});
+    const std::vector<SequenceId> ids = {cache.add()};
+    // Large numbers of one sign: the sums are as large as they get.
+    Tensor k(DType::f32, {1, T, 1, D}), q(DType::f32, {1, 1, 1, D});
+    std::ranges::fill(k.as<float>(), 1.0f);
+    std::ranges::fill(q.as<float>(), 1.0f);
+    cache.append(ids[0], k, normal({1, T, 1, D}, random));
+    Tensor out(DType::f32, {1, 1, 1, D}), lse(DType::f32, {1, 1, 1});
+    cached_attention_forward(q, cache, 0, ids, out, {.kernel = AttentionKernel::decode},
+                             {.lse = lse});
+    const double score = std::sqrt(static_cast<double>(D));
+    EXPECT_NEAR(lse.as<float>()[0], score + std::log(T), score * 1e-4) << D;
+  }
+}
+
+TEST(CachedAttentionEdge, Int8KeepsWhatIsNotFinite) {
+  Random random(12);
+  KVCache cache({.heads = 1, .D = 40, .storage = KVStorage::int8, .capacity = 300});
+  const std::vector<SequenceId> ids = {cache.add()};
+  cache.append(ids[0], normal({1, 300, 1, 40}, random), normal({1, 300, 1, 40}, random));
+  for (const float odd :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    Tensor q = normal({1, 2, 1, 40}, random), out(DType::f32, {1, 2, 1, 40});
+    q.as<float>()[39] = odd;  // of head 0
+    cached_attention_forward(q, cache, 0, ids, out, {.kernel = AttentionKernel::decode});
+    EXPECT_TRUE(std::isnan(out.as<float>()[0]));
+    EXPECT_TRUE(std::isfinite(out.as<float>()[40]));
+  }
 }
 
 TEST(CachedAttentionEdge, StagesAreOfPositions) {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <new>
 
+#include "base/cpu.h"
 #include "base/element.h"
 #include "base/parallel.h"
 
@@ -44,6 +45,9 @@ Chunks chunks_of(const AttentionProblem& p, std::int64_t b) {
   return {length, std::max<std::int64_t>(1, (keys + length - 1) / length), 0};
 }
 
+// Numbers of a worker's words.
+std::int64_t words_of(const AttentionProblem& p) { return kDecodeRows * decode_words(p.D); }
+
 struct Buffers {
   float* query;                     // [B, Hkv, rows, padded D]
   float* partial;                   // [units, rows, decode_partial]
@@ -54,6 +58,7 @@ struct Buffers {
   std::atomic<std::int32_t>* left;  // [B, Hkv]: chunks that are not done
   // One each worker:
   float* scores;
+  std::int16_t* words;  // null where D is too large for them
   float* out;
   KeyRange* clipped;
   DecodeRun* runs;
@@ -67,6 +72,7 @@ struct Buffers {
         chunks(carve.take<Chunks>(p.B)),
         left(carve.take<std::atomic<std::int32_t>>(p.B * p.Hkv)),
         scores(carve.take<float>(workers * decode_scratch(s.rows, s.chunk))),
+        words(p.D <= kDecodeWords ? carve.take<std::int16_t>(workers * words_of(p)) : nullptr),
         out(carve.take<float>(workers * decode_padded(p.Dv))),
         clipped(carve.take<KeyRange>(workers * s.rows)),
         runs(carve.take<DecodeRun>(workers * s.max_runs)) {}
@@ -76,7 +82,12 @@ class Run {
  public:
   Run(const AttentionProblem& p, const DecodeKeys& keys, const DecodeKernel& kernel,
       const DecodeSplit& split, const Buffers& buffers)
-      : p_(p), keys_(keys), kernel_(kernel), s_(split), b_(buffers) {}
+      : p_(p),
+        keys_(keys),
+        kernel_(kernel),
+        s_(split),
+        b_(buffers),
+        vnni_(kernel.target == SimdTarget::avx512 && cpu_has("avx512vnni")) {}
 
   // Row g·Tq + t of a key head is query t of the g-th query head that shares it.
   void prepare() {
@@ -130,6 +141,7 @@ class Run {
     u.begin = chunk * chunks.length;
     u.length = chunks.length;
     u.scores = b_.scores + worker * decode_scratch(s_.rows, s_.chunk);
+    if (vnni_ && b_.words != nullptr) u.words = b_.words + worker * words_of(p_);
     u.partial = b_.partial + item * s_.rows * decode_partial(p_.Dv);
     KeyRange* clipped = b_.clipped + worker * s_.rows;
     u.visible = clipped;
@@ -203,6 +215,7 @@ class Run {
   const DecodeKernel& kernel_;
   const DecodeSplit& s_;
   const Buffers& b_;
+  const bool vnni_;
 };
 
 }  // namespace

@@ -16,6 +16,7 @@
 
 #include "base/element.h"
 #include "kernels/attention/decode.h"
+#include "kernels/attention/decode_bytes-inl.h"
 #include "kernels/cache/store.h"
 #include "kernels/simd/exp-inl.h"
 #include "kernels/simd/matrix-inl.h"
@@ -72,7 +73,7 @@ class Decode {
   static constexpr int kRows = 2;
   static constexpr int columns_of(int rows) { return rows == 1 ? 6 : 4; }
 #endif
-  static constexpr int kKeys = 4;           // whose sums are added up together
+  static constexpr int kKeys = 4;            // whose sums are added up together
   static constexpr std::int64_t kPart = 64;  // keys that are worked on together
   static constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -82,6 +83,12 @@ class Decode {
   void run() {
     for (std::int64_t r = 0; r < u_.rows; r += kDecodeRows) {
       rows_ = {r, std::min(u_.rows, r + kDecodeRows)};
+#if QKV_DECODE_VNNI
+      for (std::int64_t i = rows_.begin; u_.words != nullptr && i < rows_.end; ++i) {
+        const std::int64_t row = i - rows_.begin;
+        to_words(u_.query + i * padded_, u_.D, u_.words + row * words_, factors_[row]);
+      }
+#endif
       rows();
     }
   }
@@ -152,8 +159,8 @@ class Decode {
   // Fetching ahead. Lines are asked for in the order in which they lie and a few at a time, since a
   // CPU forgets what it is asked for while too much is on its way. f32 waits for memory: its keys
   // are asked for a little ahead, four at a time as they are worked on is no order that a CPU would
-  // guess; its values, one after the other, are better left to the CPU. What has to be widened waits
-  // for that, and is fetched far ahead into the second level of cache.
+  // guess; its values, one after the other, are better left to the CPU. What has to be widened
+  // waits for that, and is fetched far ahead into the second level of cache.
   static constexpr bool kPlain = std::is_same_v<T, float>;
   static constexpr std::int64_t kBytesAhead = kPlain ? 2 << 10 : 8 << 10;
   static constexpr int kInto = kPlain ? 3 : 2;  // the first level, the second one
@@ -205,6 +212,11 @@ class Decode {
   // The score of j is q_r·k_j, for `rows` rows from r on.
   template <int rows>
   HWY_NOINLINE void score(const DecodeRun& run, KeyRange keys, std::int64_t r) const {
+#if QKV_DECODE_VNNI
+    if constexpr (std::is_same_v<T, std::int8_t>) {
+      if (u_.words != nullptr) return score_bytes<rows>(run, keys, r);
+    }
+#endif
     const T* k = static_cast<const T*>(run.key) + (keys.begin - run.begin) * u_.key_stride;
     float* s = score_at(r, keys.begin);
     const float* scale = scale_at(run.key_scale, keys.begin - run.begin);
@@ -220,6 +232,22 @@ class Decode {
       score_keys<rows>(k + j * u_.key_stride, r, count - j, scale_at(scale, j), ahead, s + j);
     }
   }
+
+#if QKV_DECODE_VNNI
+  // The same of words: 64 keys at most.
+  template <int rows>
+  HWY_INLINE void score_bytes(const DecodeRun& run, KeyRange keys, std::int64_t r) const {
+    const std::int64_t first = keys.begin - run.begin, row = r - rows_.begin;
+    const WordQueries q{u_.words + row * words_, words_, factors_ + row};
+    const ByteKeys k{static_cast<const T*>(run.key) + first * u_.key_stride,
+                     u_.key_stride,
+                     u_.D,
+                     keys.end - keys.begin,
+                     run.key_scale + first,
+                     rows_at(keys.begin + keys_ahead(u_.D), run).key};
+    word_scores<rows>(q, k, score_at(r, keys.begin), u_.length);
+  }
+#endif
 
   template <int rows>
   HWY_INLINE void score_keys(const T* k, std::int64_t r, std::int64_t count, const float* scale,
@@ -358,8 +386,8 @@ class Decode {
     const float* p = score_at(r, keys.begin);
     // A few keys for all columns and rows, then the next few: memory is read in the order in which
     // it lies, and the few (2 KB) are in the first level of cache for all rows but the first. All
-    // keys for some columns, then for others, took up to a quarter more time. What has to be widened
-    // is loaded once for all rows, and goes on longer.
+    // keys for some columns, then for others, took up to a quarter more time. What has to be
+    // widened is loaded once for all rows, and goes on longer.
     const std::int64_t step =
         kPlain ? std::max<std::int64_t>(kKeys, (2 << 10) / static_cast<int>(sizeof(T)) / u_.Dv)
                : kPart;
@@ -442,6 +470,10 @@ class Decode {
   const DecodeUnit& u_;
   const std::int64_t padded_;
   KeyRange rows_{};  // that are worked on
+#if QKV_DECODE_VNNI
+  const std::int64_t words_ = decode_words(u_.D);  // of a row
+  float factors_[kDecodeRows] = {};
+#endif
 };
 
 inline void decode_run(const DecodeUnit& unit) {

@@ -48,7 +48,10 @@ struct DecodeUnit {
   const std::int64_t* positions = nullptr;  // [rows], with slopes
   // The score in units of ln 2 is q·k or, if softcap > 0, softcap·tanh(q·k).
   float softcap = 0;
-  float* scores = nullptr;   // scratch: decode_scratch(rows, length) floats
+  float* scores = nullptr;  // scratch: decode_scratch(rows, length) floats
+  // Scratch for int8 keys, on AVX-512 with VNNI: decode_words(D) numbers for each of kDecodeRows
+  // rows. Null where the CPU has no such instruction, or D is above kDecodeWords.
+  std::int16_t* words = nullptr;
   float* partial = nullptr;  // result: rows of decode_partial(Dv) floats: o, m, l
 };
 
@@ -61,6 +64,9 @@ constexpr std::int64_t decode_partial(std::int64_t Dv) {
 constexpr std::int64_t decode_scratch(std::int64_t rows, std::int64_t length) {
   return std::min(rows, kDecodeRows) * length;
 }
+
+constexpr std::int64_t decode_words(std::int64_t D) { return (D + 31) / 32 * 32; }
+inline constexpr std::int64_t kDecodeWords = 512;  // products of up to 2^15·2^7, in 32 bits
 
 struct DecodeKernel {
   SimdTarget target;
