@@ -12,9 +12,6 @@ namespace {
 
 // Queries and partial outputs of a unit should stay in a core's own cache while keys go past.
 constexpr std::int64_t kUnitBytes = 192 << 10;
-// Keys and values, in elements, that are more than a core's own cache has, and may have to come
-// from memory.
-constexpr double kCached = 1 << 20;
 // With fewer keys, a unit is over before what the next one reads has come.
 constexpr std::int64_t kFewKeys = 48;
 // Enough units for each thread that none waits long for another.
@@ -145,9 +142,7 @@ void attention_fused(const AttentionProblem& p, const FusedKernel& kernel, const
   const auto run = [&](const FusedUnit& unit, const FusedUnit* next, int worker) {
     if (unit.query_count > 0) kernel.run(p, unit, next, workspace + worker * split.workspace);
   };
-  const double elements = static_cast<double>(p.B) * static_cast<double>(p.Hkv) *
-                          static_cast<double>(p.Tk) * static_cast<double>(p.D + p.Dv);
-  const bool ahead = elements > kCached && p.Tk >= kFewKeys;
+  const bool ahead = p.Tk >= kFewKeys;
   // Units of unequal size balance best if all workers take them from one queue.
   const bool ranges = !p.causal;
   const int workers = worker_count(split.items(), threads);
