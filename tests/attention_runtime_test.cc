@@ -111,7 +111,7 @@ TEST(AttentionThreads, AForkedChildComputesTheSame) {
 
 // A product that overflows to -inf is a score like any other: only masks hide.
 struct Infinite {
-  static constexpr std::int64_t kTokens = 330;  // several blocks of keys
+  static constexpr std::int64_t kTokens = 330;  // several blocks of keys, of the fused kernel
   Tensor q{DType::f32, {1, 2, kTokens, 1}}, k{DType::f32, {1, 2, kTokens, 1}},
       v{DType::f32, {1, 2, kTokens, 1}};
   Tensor out{DType::f32, {1, 2, kTokens, 1}}, weights{DType::f32, {1, 2, kTokens, kTokens}},

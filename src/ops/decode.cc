@@ -45,9 +45,6 @@ Chunks chunks_of(const AttentionProblem& p, std::int64_t b) {
   return {length, std::max<std::int64_t>(1, (keys + length - 1) / length), 0};
 }
 
-// Numbers of a worker's words.
-std::int64_t words_of(const AttentionProblem& p) { return kDecodeRows * decode_words(p.D); }
-
 struct Buffers {
   float* query;                     // [B, Hkv, rows, padded D]
   float* partial;                   // [units, rows, decode_partial]
@@ -58,7 +55,7 @@ struct Buffers {
   std::atomic<std::int32_t>* left;  // [B, Hkv]: chunks that are not done
   // One each worker:
   float* scores;
-  std::int16_t* words;  // null where D is too large for them
+  std::byte* words;
   float* out;
   KeyRange* clipped;
   DecodeRun* runs;
@@ -72,7 +69,8 @@ struct Buffers {
         chunks(carve.take<Chunks>(p.B)),
         left(carve.take<std::atomic<std::int32_t>>(p.B * p.Hkv)),
         scores(carve.take<float>(workers * decode_scratch(s.rows, s.chunk))),
-        words(p.D <= kDecodeWords ? carve.take<std::int16_t>(workers * words_of(p)) : nullptr),
+        words(
+            carve.take<std::byte>(p.D <= kDecodeWordsMost ? workers * decode_words_bytes(p.D) : 0)),
         out(carve.take<float>(workers * decode_padded(p.Dv))),
         clipped(carve.take<KeyRange>(workers * s.rows)),
         runs(carve.take<DecodeRun>(workers * s.max_runs)) {}
@@ -87,7 +85,8 @@ class Run {
         kernel_(kernel),
         s_(split),
         b_(buffers),
-        vnni_(kernel.target == SimdTarget::avx512 && cpu_has("avx512vnni")) {}
+        words_(keys.storage == KVStorage::int8 && p.D <= kDecodeWordsMost &&
+               kernel.target == SimdTarget::avx512 && cpu_has("avx512vnni")) {}
 
   // Row g·Tq + t of a key head is query t of the g-th query head that shares it.
   void prepare() {
@@ -141,7 +140,7 @@ class Run {
     u.begin = chunk * chunks.length;
     u.length = chunks.length;
     u.scores = b_.scores + worker * decode_scratch(s_.rows, s_.chunk);
-    if (vnni_ && b_.words != nullptr) u.words = b_.words + worker * words_of(p_);
+    if (words_) u.words = b_.words + worker * decode_words_bytes(p_.D);
     u.partial = b_.partial + item * s_.rows * decode_partial(p_.Dv);
     KeyRange* clipped = b_.clipped + worker * s_.rows;
     u.visible = clipped;
@@ -215,7 +214,7 @@ class Run {
   const DecodeKernel& kernel_;
   const DecodeSplit& s_;
   const Buffers& b_;
-  const bool vnni_;
+  const bool words_;
 };
 
 }  // namespace

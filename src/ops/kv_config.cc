@@ -15,7 +15,8 @@ constexpr Refuse kRefuse("KVCache");
 constexpr std::array kKinds = {"contiguous", "paged", "windowed"};
 constexpr std::array kStorages = {"f32", "f16", "bf16", "int8"};
 
-// Tokens of a page are a multiple of it, so that a kernel's block of keys lies in one page.
+// Tokens of a page are a multiple of it: smaller pages would have the kernel look at the table more
+// often than at keys.
 constexpr std::int64_t kTokens = 16;
 
 void at_least(std::string_view subject, std::int64_t value, std::int64_t least) {

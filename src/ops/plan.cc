@@ -173,7 +173,7 @@ std::string to_string(const AttentionPlan& plan) {
   } else if (plan.kernel == AttentionKernel::decode) {
     text += fmt::format("kernel     decode, {}, sums in {}\n", name_of(plan.target),
                         name_of(plan.accumulate));
-    text += fmt::format("split      {} units, {} keys a step, on {} threads\n", plan.units,
+    text += fmt::format("split      {} units of up to {} keys, on {} threads\n", plan.units,
                         plan.key_block, plan.threads);
   } else {
     text += fmt::format("kernel     {}, {}, sums in {}\n",

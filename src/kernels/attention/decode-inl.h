@@ -84,12 +84,14 @@ class Decode {
     for (std::int64_t r = 0; r < u_.rows; r += kDecodeRows) {
       rows_ = {r, std::min(u_.rows, r + kDecodeRows)};
 #if QKV_DECODE_VNNI
-      for (std::int64_t i = rows_.begin; u_.words != nullptr && i < rows_.end; ++i) {
-        const std::int64_t row = i - rows_.begin;
-        to_words(u_.query + i * padded_, u_.D, u_.words + row * words_, factors_[row]);
+      if constexpr (std::is_same_v<T, std::int8_t>) {
+        for (std::int64_t i = rows_.begin; by_words() && i < rows_.end; ++i) {
+          const std::int64_t row = i - rows_.begin;
+          to_words(u_.query + i * padded_, u_.D, {words(row), bytes(row), factors_ + row});
+        }
       }
 #endif
-      rows();
+      all_keys();
     }
   }
 
@@ -103,7 +105,7 @@ class Decode {
 
   // Scores of all keys, then weights, then values: memory is two long streams, one at a time.
   // Going to and fro between them every 64 keys took up to a third more time.
-  HWY_INLINE void rows() {
+  HWY_INLINE void all_keys() {
     for_parts([&](auto rows, std::int64_t r, const DecodeRun& run, KeyRange keys) {
       score<rows()>(run, keys, r);
     });
@@ -120,9 +122,10 @@ class Decode {
     if (u_.runs.empty()) return;
     const std::int64_t end = u_.runs.back().end;
     std::size_t first = 0;  // run that has some of the part
-    for (std::int64_t at = u_.runs.front().begin; at < end; at += kPart) {
+    for (std::int64_t at = u_.runs.front().begin, next; at < end; at = next) {
+      next = std::min(end, (at / kPart + 1) * kPart);  // where pages may end
       while (u_.runs[first].end <= at) ++first;
-      const KeyRange part{at, std::min(end, at + kPart)};
+      const KeyRange part{at, next};
       for (std::int64_t r = rows_.begin; r < rows_.end;) {
         const KeyRange keys = seen(r, part);
         std::int64_t same = 1;
@@ -214,7 +217,7 @@ class Decode {
   HWY_NOINLINE void score(const DecodeRun& run, KeyRange keys, std::int64_t r) const {
 #if QKV_DECODE_VNNI
     if constexpr (std::is_same_v<T, std::int8_t>) {
-      if (u_.words != nullptr) return score_bytes<rows>(run, keys, r);
+      if (by_words()) return score_bytes<rows>(run, keys, r);
     }
 #endif
     const T* k = static_cast<const T*>(run.key) + (keys.begin - run.begin) * u_.key_stride;
@@ -234,11 +237,19 @@ class Decode {
   }
 
 #if QKV_DECODE_VNNI
-  // The same of words: 64 keys at most.
+  bool by_words() const { return u_.words != nullptr && !u_.runs.empty(); }
+  std::int16_t* words(std::int64_t row) const {
+    return reinterpret_cast<std::int16_t*>(u_.words) + row * decode_words(u_.D);
+  }
+  std::uint8_t* bytes(std::int64_t row) const {
+    return reinterpret_cast<std::uint8_t*>(words(kDecodeRows)) + row * decode_words(u_.D);
+  }
+
+  // The same, of integers.
   template <int rows>
   HWY_INLINE void score_bytes(const DecodeRun& run, KeyRange keys, std::int64_t r) const {
     const std::int64_t first = keys.begin - run.begin, row = r - rows_.begin;
-    const WordQueries q{u_.words + row * words_, words_, factors_ + row};
+    const WordQueries q{words(row), bytes(row), decode_words(u_.D), factors_ + row};
     const ByteKeys k{static_cast<const T*>(run.key) + first * u_.key_stride,
                      u_.key_stride,
                      u_.D,
@@ -341,7 +352,8 @@ class Decode {
     const std::int64_t count = whole.end - whole.begin;
     V top = hn::LoadU(d, s);
     for (std::int64_t j = N; j < count; j += N) top = hn::Max(top, hn::LoadU(d, s + j));
-    max(r) = hn::GetLane(hn::MaxOfLanes(d, top));
+    // All of them may be -inf, and other chunks' not: then they weigh nothing.
+    max(r) = std::max(hn::GetLane(hn::MaxOfLanes(d, top)), std::numeric_limits<float>::lowest());
     const V m = hn::Set(d, max(r));
     V total = hn::Zero(d);
     for (std::int64_t j = 0; j < count; j += N) {
@@ -369,12 +381,11 @@ class Decode {
     const V cap = hn::Set(d, u_.softcap);
     const std::int64_t distance = u_.slopes != nullptr ? keys.begin - u_.positions[r] : 0;
     const V slope = hn::Set(d, u_.slopes != nullptr ? u_.slopes[r] : 0.0f);
-    V away = hn::Add(hn::Set(d, static_cast<float>(distance)), hn::Iota(d, 0));
     for (std::int64_t j = 0; j < keys.end - keys.begin; j += N) {
       V x = hn::LoadU(d, s + j);
       if (u_.softcap > 0) x = hn::Mul(cap, tanh(d, x));
+      const V away = hn::Add(hn::Set(d, static_cast<float>(distance + j)), hn::Iota(d, 0));
       x = hn::NegMulAdd(slope, hn::Abs(away), x);
-      away = hn::Add(away, hn::Set(d, static_cast<float>(N)));
       hn::StoreU(x, d, s + j);
     }
   }
@@ -471,7 +482,6 @@ class Decode {
   const std::int64_t padded_;
   KeyRange rows_{};  // that are worked on
 #if QKV_DECODE_VNNI
-  const std::int64_t words_ = decode_words(u_.D);  // of a row
   float factors_[kDecodeRows] = {};
 #endif
 };

@@ -54,10 +54,10 @@ float decode_merge(const float* partial, std::int64_t stride, std::int64_t count
   const std::int64_t at = decode_padded(Dv);
   float largest = sink * kLog2e;
   bool any = false;
+  const auto has_keys = [&](const float* part) { return part[at] != -kInfinity; };
   for (std::int64_t n = 0; n < count; ++n) {
-    // A part without keys has a sum of 0; one with NaN has not.
     const float* part = partial + n * stride;
-    if (part[at + 1] == 0) continue;
+    if (!has_keys(part)) continue;
     any = true;
     if (!(part[at] <= largest)) largest = part[at];
   }
@@ -66,13 +66,14 @@ float decode_merge(const float* partial, std::int64_t stride, std::int64_t count
   float sum = sink == -kInfinity ? 0.0f : std::exp2(sink * kLog2e - largest);
   for (std::int64_t n = 0; n < count; ++n) {
     const float* part = partial + n * stride;
-    if (part[at + 1] == 0) continue;
+    if (!has_keys(part)) continue;
     const float factor = std::exp2(part[at] - largest);
     sum += factor * part[at + 1];
     for (std::int64_t c = 0; c < Dv; ++c) out[c] += factor * part[c];
   }
   for (std::int64_t c = 0; c < Dv; ++c) out[c] /= sum;
-  return (largest + std::log2(sum)) * kLn2;
+  // All that is seen may be -inf: then there is nothing to be relative to.
+  return sum == 0 ? std::numeric_limits<float>::quiet_NaN() : (largest + std::log2(sum)) * kLn2;
 }
 
 }  // namespace qkv

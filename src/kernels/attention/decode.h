@@ -8,6 +8,8 @@
 //
 //   m = max s_j      l = Σ 2^(s_j - m)      o = Σ 2^(s_j - m)·v_j        s in units of ln 2
 //
+// (m is -inf only where there is no key),
+//
 // and decode_merge puts the parts together in the order of their positions. A row's numbers depend
 // on its own keys and their positions alone: not on other rows, nor on where pages begin, nor on
 // threads.
@@ -42,16 +44,17 @@ struct DecodeUnit {
   std::int64_t D = 0, Dv = 0, key_stride = 0,
                value_stride = 0;  // strides between tokens, in numbers
   std::int64_t rows = 0;
-  const float* query = nullptr;             // [rows, padded D], zeros behind D; see factor
+  const float* query = nullptr;             // [rows, padded D], zeros behind D
   const KeyRange* visible = nullptr;        // [rows]; within the runs, or empty
   const float* slopes = nullptr;            // [rows], alibi·log2(e), or null
   const std::int64_t* positions = nullptr;  // [rows], with slopes
   // The score in units of ln 2 is q·k or, if softcap > 0, softcap·tanh(q·k).
   float softcap = 0;
   float* scores = nullptr;  // scratch: decode_scratch(rows, length) floats
-  // Scratch for int8 keys, on AVX-512 with VNNI: decode_words(D) numbers for each of kDecodeRows
-  // rows. Null where the CPU has no such instruction, or D is above kDecodeWords.
-  std::int16_t* words = nullptr;
+  // Scratch for int8 keys, on AVX-512 with VNNI: decode_words(D) words, then as many bytes, for
+  // each of kDecodeRows rows. Null where the CPU has no such instructions, or D is above
+  // kDecodeWordsMost.
+  std::byte* words = nullptr;
   float* partial = nullptr;  // result: rows of decode_partial(Dv) floats: o, m, l
 };
 
@@ -65,8 +68,11 @@ constexpr std::int64_t decode_scratch(std::int64_t rows, std::int64_t length) {
   return std::min(rows, kDecodeRows) * length;
 }
 
-constexpr std::int64_t decode_words(std::int64_t D) { return (D + 31) / 32 * 32; }
-inline constexpr std::int64_t kDecodeWords = 512;  // products of up to 2^15·2^7, in 32 bits
+constexpr std::int64_t decode_words(std::int64_t D) { return (D + 63) / 64 * 64; }
+constexpr std::int64_t decode_words_bytes(std::int64_t D) {
+  return kDecodeRows * decode_words(D) * 3;
+}
+inline constexpr std::int64_t kDecodeWordsMost = 512;  // products of up to 2^15·127, in 32 bits
 
 struct DecodeKernel {
   SimdTarget target;
