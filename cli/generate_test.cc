@@ -1,8 +1,11 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <csignal>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "base/utf8.h"
 #include "cli/command.h"
@@ -86,6 +89,26 @@ TEST_F(CliGenerate, IdsStreamAndTheSummaryIsOnStderr) {
   const Outcome most = generate({"--tokens", "3,30,0", "--max-tokens", "9223372036854775807"});
   ASSERT_EQ(most.status, Status::ok) << most.err;
   EXPECT_THAT(most.err, AllOf(HasSubstr("20 of 20 tokens"), HasSubstr("context")));
+}
+
+// The shell sees that Ctrl-C ended it, and the user what there was until then.
+TEST_F(CliGenerate, CtrlCEndsItAfterTheSummary) {
+  save_ids();
+  class Interrupting : public std::stringbuf {
+    int sync() override {
+      if (!std::exchange(done_, true)) ::raise(SIGINT);
+      return 0;
+    }
+    bool done_ = false;
+  };
+  const auto interrupted = [&] {
+    Interrupting buffer;
+    std::ostream out(&buffer);
+    Context context{.out = out, .err = std::cerr};
+    run_program({"generate", directory_.string(), "--tokens", "3,30,0", "--max-tokens", "1000000"},
+                context);
+  };
+  EXPECT_EXIT(interrupted(), ::testing::KilledBySignal(SIGINT), "1 generated.*interrupted");
 }
 
 TEST_F(CliGenerate, JsonIsAnObjectALine) {

@@ -85,6 +85,15 @@ inline TestGpt small_gpt2(bool conv1d) {
   return gpt;
 }
 
+// nanoGPT's config names no family, and has "bias"; its GELU is exact.
+inline TestGpt small_nano_gpt() {
+  TestGpt gpt = small_gpt2(false);
+  gpt.oracle.exact_gelu = true;
+  gpt.config = R"({"n_layer": 2, "n_head": 3, "n_embd": 24, "vocab_size": 31, "block_size": 20,
+                   "dropout": 0.0, "bias": true})";
+  return gpt;
+}
+
 inline TestGpt small_llama(bool tied = false) {
   TestGpt gpt;
   OracleGpt& o = gpt.oracle;

@@ -185,6 +185,7 @@ class SmallGpt : public GptFolderTest, public ::testing::WithParamInterface<int>
   static TestGpt make() {
     return GetParam() == 0   ? small_gpt2(true)
            : GetParam() == 1 ? small_gpt2(false)
+           : GetParam() == 4 ? small_nano_gpt()
                              : small_llama(GetParam() == 3);
   }
 };
@@ -256,10 +257,10 @@ TEST_P(SmallGpt, FillsExactlyAndRefusesOneMore) {
 }
 
 std::string family_name(const ::testing::TestParamInfo<int>& test) {
-  const char* names[] = {"Gpt2Conv1d", "MinGpt", "Llama", "LlamaTied"};
+  const char* names[] = {"Gpt2Conv1d", "MinGpt", "Llama", "LlamaTied", "NanoGpt"};
   return names[test.param];
 }
-INSTANTIATE_TEST_SUITE_P(Families, SmallGpt, ::testing::Range(0, 4), family_name);
+INSTANTIATE_TEST_SUITE_P(Families, SmallGpt, ::testing::Range(0, 5), family_name);
 
 // --- files --------------------------------------------------------------------------------------
 
