@@ -76,6 +76,7 @@ void run_reference(const AttentionProblem& p, int threads) {
 // `workspace` empty: the calling thread's own.
 void run_fused(const AttentionProblem& p, const FusedKernel& kernel, int threads,
                std::span<std::byte> workspace) {
+  threads = fused_threads(p, threads);
   const FusedSplit split = split_fused(p, kernel, threads);
   const std::int64_t bytes = fused_workspace(p, split, threads);
   // Kept from call to call: getting memory anew would cost a short call more than its arithmetic.

@@ -144,7 +144,8 @@ AttentionPlan plan_attention(const AttentionShape& shape, const AttentionOptions
     note_kernel(p, options, plan);
     return plan;
   }
-  const FusedSplit split = split_fused(p, *kernel, asked.threads);
+  const int threads = fused_threads(p, asked.threads);
+  const FusedSplit split = split_fused(p, *kernel, threads);
   plan.kernel = choice == DecodeChoice::none ? AttentionKernel::fused : options.kernel;
   plan.lanes = kernel->lanes;
   plan.tile_vectors = kernel->max_vectors;
@@ -152,13 +153,13 @@ AttentionPlan plan_attention(const AttentionShape& shape, const AttentionOptions
   plan.key_block = kFusedKeyBlock;
   plan.unit_queries = split.unit_queries;
   plan.units = split.units;
-  plan.threads = worker_count(split.items(), asked.threads);
+  plan.threads = worker_count(split.items(), threads);
   // Keys and values may lie otherwise than planned, channel-first: that should fit, too.
   AttentionProblem turned = p;
   turned.key = TensorView(p.key.data(), p.key.dtype(), p.key.shape(), {0, 0, 1, 0});
   plan.workspace =
-      std::max(fused_workspace(p, split, asked.threads),
-               fused_workspace(turned, split_fused(turned, *kernel, asked.threads), asked.threads));
+      std::max(fused_workspace(p, split, threads),
+               fused_workspace(turned, split_fused(turned, *kernel, threads), threads));
   note_kernel(p, options, plan);
   return plan;
 }

@@ -124,6 +124,14 @@ FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int
   return split;
 }
 
+int fused_threads(const AttentionProblem& p, int threads) noexcept {
+  constexpr double kSerial = 1 << 16;  // products
+  const double products = static_cast<double>(p.B) * static_cast<double>(p.Hq) *
+                          static_cast<double>(p.Tq) * static_cast<double>(p.Tk) *
+                          static_cast<double>(p.D + p.Dv);
+  return products < kSerial ? 1 : threads;
+}
+
 std::int64_t fused_workspace(const AttentionProblem& p, const FusedSplit& split, int threads) {
   const std::int64_t chosen = p.stages.rows.has_value() ? p.stages.rows.dim(0) : 0;
   return worker_count(std::max(split.items(), chosen), threads) *

@@ -74,6 +74,9 @@ struct FusedSplit {
 };
 FusedSplit split_fused(const AttentionProblem& problem, const FusedKernel& kernel, int threads);
 
+// 1 where a call takes less time than waking another thread does; else `threads`.
+int fused_threads(const AttentionProblem& problem, int threads) noexcept;
+
 // Bytes that attention_fused needs for all workers.
 std::int64_t fused_workspace(const AttentionProblem& problem, const FusedSplit& split, int threads);
 
