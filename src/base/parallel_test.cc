@@ -113,9 +113,14 @@ TEST(Threads, AnInterruptCheckIsAskedAndMayEndTheWork) {
     }
   };
   for (int threads : {1, 4}) {
-    std::atomic<int> done{0};
+    // Only the calling thread is asked: the others wait until it has had two items.
+    const auto caller = std::this_thread::get_id();
+    std::atomic<int> done{0}, of_caller{0};
     const auto slow = [&](std::int64_t, int) {
-      std::this_thread::sleep_for(std::chrono::microseconds(200));
+      if (std::this_thread::get_id() == caller) ++of_caller;
+      do {
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+      } while (std::this_thread::get_id() != caller && of_caller < 2);
       ++done;
     };
     Count outer, inner;
@@ -127,7 +132,7 @@ TEST(Threads, AnInterruptCheckIsAskedAndMayEndTheWork) {
       EXPECT_EQ(outer.asked, 0);
     }
     outer.most = 2;
-    done = 0;
+    done = of_caller = 0;
     EXPECT_THROW(parallel_for(1000, threads, slow), std::runtime_error);
     EXPECT_LT(done, 1000);
     EXPECT_EQ(outer.asked, 3);
