@@ -492,6 +492,75 @@ TEST(CachedAttentionEdge, Int8KeepsWhatIsNotFinite) {
   }
 }
 
+// Weights of an int8 cache are rounded beside the largest one of many: few heavy keys among many
+// light ones, and values of very different sizes, stay within what f32 may be off by (semantics
+// 12).
+TEST(CachedAttentionEdge, Int8WeighsHeavyAndLight) {
+  Random random(14);
+  const std::int64_t T = 3000, Hkv = 2, Hq = 8, D = 64, Dv = 72;
+  for (const double spread : {0.0, 4.0}) {
+    for (const float sharp : {1.0f, 2.0f, 6.0f}) {
+      KVCache cache({.heads = Hkv, .D = D, .Dv = Dv, .storage = KVStorage::int8, .capacity = T});
+      const std::vector<SequenceId> ids = {cache.add()};
+      Tensor v = normal({1, T, Hkv, Dv}, random), q = normal({1, Hq, 1, D}, random);
+      for (std::int64_t n = 0; n < T * Hkv; ++n) {
+        const auto size =
+            static_cast<float>(std::exp(std::uniform_real_distribution(-spread, spread)(random)));
+        for (float& x : v.as<float>().subspan(static_cast<std::size_t>(n * Dv), Dv)) x *= size;
+      }
+      for (float& x : q.as<float>()) x *= sharp;
+      cache.append(ids[0], normal({1, T, Hkv, D}, random), v);
+      Tensor out(DType::f32, {1, Hq, 1, Dv}), plain(DType::f32, {1, Hq, 1, Dv});
+      cached_attention_forward(q, cache, 0, ids, out, {.kernel = AttentionKernel::decode});
+      const Tensor stored_k = cache.keys(ids[0], 0), stored_v = cache.values(ids[0], 0);
+      const TensorView k = stored_k.view().unflatten(0, {1, Hkv}),
+                       w = stored_v.view().unflatten(0, {1, Hkv});
+      attention_forward(q, k, w, plain, {.kernel = AttentionKernel::reference});
+      const AttentionOracle e = attention_oracle(q, k, w, {});
+      const auto largest = [](std::span<const float> x) {
+        return std::abs(*std::ranges::max_element(x, {}, [](float y) { return std::abs(y); }));
+      };
+      double of_plain = 0, found = 0, score = 0;
+      for (std::size_t n = 0; n < e.out.size(); ++n) {
+        of_plain = std::max(of_plain, std::abs(plain.as<float>()[n] - e.out[n]));
+        found = std::max(found, std::abs(out.as<float>()[n] - e.out[n]));
+      }
+      for (const double s : e.scores) score = std::max(score, std::abs(s));
+      EXPECT_LE(found, 2 * of_plain + 0x1p-23 * (8 + score) * largest(stored_v.as<float>()))
+          << spread << " " << sharp << ": plain " << of_plain << ", score " << score;
+    }
+  }
+}
+
+// Values that are not finite, and rows beside them that do not see them.
+TEST(CachedAttentionEdge, Int8ValuesThatAreNotFinite) {
+  Random random(15);
+  const std::int64_t T = 600, D = 8, Dv = 70;
+  for (const float odd :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    KVCache cache({.heads = 1, .D = D, .Dv = Dv, .storage = KVStorage::int8, .capacity = T});
+    const std::vector<SequenceId> ids = {cache.add()};
+    Tensor v = normal({1, T, 1, Dv}, random);
+    v.as<float>()[static_cast<std::size_t>((T - 2) * Dv + 3)] = odd;  // seen by the last two
+    cache.append(ids[0], normal({1, T, 1, D}, random), v);
+    const Tensor q = normal({1, 2, 4, D}, random);
+    Tensor out(DType::f32, {1, 2, 4, Dv}), plain(DType::f32, {1, 2, 4, Dv});
+    cached_attention_forward(q, cache, 0, ids, out, {.kernel = AttentionKernel::decode});
+    const Tensor k = cache.keys(ids[0], 0), w = cache.values(ids[0], 0);
+    attention_forward(
+        q, k.view().unflatten(0, {1, 1}), w.view().unflatten(0, {1, 1}), plain,
+        {.causal = Causal::aligned, .offset = T - 4, .kernel = AttentionKernel::reference});
+    for (std::size_t n = 0; n < out.as<float>().size(); ++n) {
+      const float x = out.as<float>()[n], y = plain.as<float>()[n];
+      ASSERT_TRUE(std::isnan(y)   ? std::isnan(x)
+                  : std::isinf(y) ? x == y
+                                  : std::abs(x - y) < 1e-5)
+          << n << ": " << x << " for " << y;
+      if (n / Dv % 4 < 2) ASSERT_TRUE(std::isfinite(x)) << n;
+    }
+  }
+}
+
 TEST(CachedAttentionEdge, StagesAreOfPositions) {
   Random random(9);
   KVCache cache({.heads = 1,

@@ -39,8 +39,8 @@ struct CachedAttentionOptions {
 //
 // A query is f32, f16 or bf16, sums are in f32; out is of the query's dtype, f32 or f64. Keys are
 // read where they lie, and numbers of 16 or 8 bits are widened on the way. (Where AVX-512 has VNNI,
-// int8 keys are multiplied by the query as integers of 24 bits, 2^23 being its largest number:
-// scores are as exact as those of f32, and a query with Inf gives NaN.)
+// int8 keys and values are multiplied by queries and weights as integers of 24 bits, beside the
+// largest of a query or of a chunk's weights: as exact as f32, but a query with Inf gives NaN.)
 //
 // Stages index positions: [B, Hq, Tq, max T_b], lse [B, Hq, Tq]. Those other than lse take a copy
 // of the layer's keys; a position that a ring overwrote does not exist.

@@ -45,6 +45,10 @@ Chunks chunks_of(const AttentionProblem& p, std::int64_t b) {
   return {length, std::max<std::int64_t>(1, (keys + length - 1) / length), 0};
 }
 
+bool takes_integers(const AttentionProblem& p) {
+  return std::max(p.D, p.Dv) <= kDecodeIntegersMost;
+}
+
 struct Buffers {
   float* query;                     // [B, Hkv, rows, padded D]
   float* partial;                   // [units, rows, decode_partial]
@@ -55,7 +59,7 @@ struct Buffers {
   std::atomic<std::int32_t>* left;  // [B, Hkv]: chunks that are not done
   // One each worker:
   float* scores;
-  std::byte* words;
+  std::byte* integers;
   float* out;
   KeyRange* clipped;
   DecodeRun* runs;
@@ -69,8 +73,8 @@ struct Buffers {
         chunks(carve.take<Chunks>(p.B)),
         left(carve.take<std::atomic<std::int32_t>>(p.B * p.Hkv)),
         scores(carve.take<float>(workers * decode_scratch(s.rows, s.chunk))),
-        words(
-            carve.take<std::byte>(p.D <= kDecodeWordsMost ? workers * decode_words_bytes(p.D) : 0)),
+        integers(carve.take<std::byte>(
+            takes_integers(p) ? workers * decode_integers(s.rows, p.D, p.Dv) : 0)),
         out(carve.take<float>(workers * decode_padded(p.Dv))),
         clipped(carve.take<KeyRange>(workers * s.rows)),
         runs(carve.take<DecodeRun>(workers * s.max_runs)) {}
@@ -85,8 +89,8 @@ class Run {
         kernel_(kernel),
         s_(split),
         b_(buffers),
-        words_(keys.storage == KVStorage::int8 && p.D <= kDecodeWordsMost &&
-               kernel.target == SimdTarget::avx512 && cpu_has("avx512vnni")) {}
+        integers_(keys.storage == KVStorage::int8 && takes_integers(p) &&
+                  kernel.target == SimdTarget::avx512 && cpu_has("avx512vnni")) {}
 
   // Row g·Tq + t of a key head is query t of the g-th query head that shares it.
   void prepare() {
@@ -140,7 +144,9 @@ class Run {
     u.begin = chunk * chunks.length;
     u.length = chunks.length;
     u.scores = b_.scores + worker * decode_scratch(s_.rows, s_.chunk);
-    if (words_) u.words = b_.words + worker * decode_words_bytes(p_.D);
+    if (integers_) {
+      u.integers = b_.integers + worker * decode_integers(s_.rows, p_.D, p_.Dv);
+    }
     u.partial = b_.partial + item * s_.rows * decode_partial(p_.Dv);
     KeyRange* clipped = b_.clipped + worker * s_.rows;
     u.visible = clipped;
@@ -214,7 +220,7 @@ class Run {
   const DecodeKernel& kernel_;
   const DecodeSplit& s_;
   const Buffers& b_;
-  const bool words_;
+  const bool integers_;
 };
 
 }  // namespace
@@ -239,7 +245,7 @@ DecodeChoice choose_decode(const AttentionProblem& p) noexcept {
 
 std::int64_t decode_chunk(std::int64_t key_length) noexcept {
   // Short ones so that few heads keep all threads busy; long ones since each begins unprepared.
-  return key_length <= 2048 ? 512 : key_length <= 8192 ? 1024 : 2048;
+  return key_length <= 2048 ? 512 : key_length <= 8192 ? 1024 : kDecodeChunkMost;
 }
 
 DecodeSplit split_decode(const AttentionProblem& p, std::int64_t page_tokens, int threads) {

@@ -4,10 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
+#include <utility>
 #include <vector>
 
+#include "base/cpu.h"
+#include "kernels/attention/decode.h"
 #include "qkv/plan.h"
 
 namespace qkv {
@@ -63,6 +67,71 @@ TEST(Decode, PackedSequencesHaveTheBitsThatTheyHaveAlone) {
                       {.causal = Causal::bottom_right}, {.lse = alone_lse});
     EXPECT_TRUE(same(alone, out.view().slice(2, q_starts[s], q_starts[s + 1]))) << s;
     EXPECT_TRUE(same(alone_lse, lse.view().slice(2, q_starts[s], q_starts[s + 1]))) << s;
+  }
+}
+
+// Keys in one run, and in many that begin and end anywhere, each in memory of its own.
+TEST(Decode, RunsMayBeginAnywhere) {
+  constexpr std::int64_t kLength = 96, kBegin = 3, kEnd = 91, kRows = 7;
+  std::mt19937 random(4);
+  for (const DecodeKernel& kernel : decode_kernels()) {
+    if (std::ranges::find(simd_targets(), kernel.target) == simd_targets().end()) continue;
+    for (const auto& [D, Dv] : {std::pair{5, 3}, {64, 64}, {128, 128}, {70, 200}}) {
+      std::vector<std::int8_t> keys, values;
+      for (std::int64_t n = 0; n < kLength * D; ++n)
+        keys.push_back(static_cast<std::int8_t>(random() % 255 - 127));
+      for (std::int64_t n = 0; n < kLength * Dv; ++n)
+        values.push_back(static_cast<std::int8_t>(random() % 255 - 127));
+      const Tensor q = normal({kRows, decode_padded(D)}, 5), scales = normal({2, kLength}, 6);
+      std::vector<float> query(q.as<float>().begin(), q.as<float>().end()), scale;
+      for (std::int64_t n = 0; n < kRows * decode_padded(D); ++n) {
+        query[static_cast<std::size_t>(n)] *= n % decode_padded(D) < D ? 0.1f : 0.0f;
+      }
+      for (const float x : scales.as<float>()) scale.push_back(std::abs(x) * 0.01f);
+      std::vector<KeyRange> visible(kRows, {kBegin, kEnd});
+      visible[2] = {kBegin + 6, kEnd};
+      visible[5] = {kBegin, kEnd - 9};
+      std::vector<float> partial[2];
+      for (const int cut : {0, 1}) {
+        std::vector<std::vector<std::int8_t>> memory;
+        std::vector<DecodeRun> runs;
+        for (std::int64_t at = kBegin, end = 0; at < kEnd; at = end) {
+          end = cut == 0 ? kEnd
+                         : std::min<std::int64_t>(kEnd,
+                                                  at + 1 + static_cast<std::int64_t>(random() % 9));
+          memory.emplace_back(keys.begin() + at * D, keys.begin() + end * D);
+          memory.emplace_back(values.begin() + at * Dv, values.begin() + end * Dv);
+          runs.push_back({memory[memory.size() - 2].data(), memory.back().data(), scale.data() + at,
+                          scale.data() + kLength + at, at, end});
+        }
+        std::vector<float> scores(static_cast<std::size_t>(decode_scratch(kRows, kLength)));
+        std::vector<std::int32_t> integers(
+            static_cast<std::size_t>(decode_integers(kRows, D, Dv) / 4));
+        partial[cut].resize(static_cast<std::size_t>(kRows * decode_partial(Dv)));
+        DecodeUnit u;
+        u.length = kLength;
+        u.runs = runs;
+        u.storage = KVStorage::int8;
+        u.D = u.key_stride = D;
+        u.Dv = u.value_stride = Dv;
+        u.rows = kRows;
+        u.query = query.data();
+        u.visible = visible.data();
+        u.scores = scores.data();
+        if (kernel.target == SimdTarget::avx512 && cpu_has("avx512vnni")) {
+          u.integers = reinterpret_cast<std::byte*>(integers.data());
+        }
+        u.partial = partial[cut].data();
+        kernel.run(u);
+      }
+      for (std::int64_t r = 0; r < kRows; ++r) {
+        const auto at = static_cast<std::size_t>(r * decode_partial(Dv));
+        EXPECT_EQ(std::memcmp(&partial[0][at], &partial[1][at], static_cast<std::size_t>(Dv) * 4),
+                  0)
+            << name_of(kernel.target) << " " << D << " " << Dv << " row " << r;
+        EXPECT_NE(partial[0][at], 0);
+      }
+    }
   }
 }
 

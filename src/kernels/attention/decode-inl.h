@@ -73,8 +73,9 @@ class Decode {
   static constexpr int kRows = 2;
   static constexpr int columns_of(int rows) { return rows == 1 ? 6 : 4; }
 #endif
-  static constexpr int kKeys = 4;            // whose sums are added up together
-  static constexpr std::int64_t kPart = 64;  // keys that are worked on together
+  static constexpr int kKeys = 4;  // whose sums are added up together
+  // Keys that are worked on together.
+  static constexpr std::int64_t kPart = std::is_same_v<T, std::int8_t> ? 128 : 64;
   static constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
  public:
@@ -85,10 +86,11 @@ class Decode {
       rows_ = {r, std::min(u_.rows, r + kDecodeRows)};
 #if QKV_DECODE_VNNI
       if constexpr (std::is_same_v<T, std::int8_t>) {
-        for (std::int64_t i = rows_.begin; by_words() && i < rows_.end; ++i) {
+        for (std::int64_t i = rows_.begin; u_.integers != nullptr && i < rows_.end; ++i) {
           const std::int64_t row = i - rows_.begin;
           to_words(u_.query + i * padded_, u_.D, {words(row), bytes(row), factors_ + row});
         }
+        std::fill_n(weight_factors_, kDecodeRows, 0.0f);
       }
 #endif
       all_keys();
@@ -113,6 +115,11 @@ class Decode {
     for_parts([&](auto rows, std::int64_t r, const DecodeRun& run, KeyRange keys) {
       weigh<rows()>(run, keys, r);
     });
+#if QKV_DECODE_VNNI
+    for (std::int64_t r = rows_.begin; r < rows_.end; ++r) {
+      if (weighs_bytes(r)) sums_to_floats(sums(r), u_.Dv, weight_factors_[r - rows_.begin], out(r));
+    }
+#endif
   }
 
   // fn(rows, first row, run, keys of it), a few keys at a time, so that what was read for some rows
@@ -129,7 +136,10 @@ class Decode {
       for (std::int64_t r = rows_.begin; r < rows_.end;) {
         const KeyRange keys = seen(r, part);
         std::int64_t same = 1;
-        while (same < kRows && r + same < rows_.end && seen(r + same, part) == keys) ++same;
+        while (same < kRows && r + same < rows_.end && seen(r + same, part) == keys &&
+               weighs_bytes(r + same) == weighs_bytes(r)) {
+          ++same;
+        }
         for_runs(first, keys, [&](const DecodeRun& run, KeyRange some) {
           if (same == 1) return fn(Count<1>(), r, run, some);
           if constexpr (kRows > 2) {
@@ -165,7 +175,7 @@ class Decode {
   // guess; its values, one after the other, are better left to the CPU. What has to be widened
   // waits for that, and is fetched far ahead into the second level of cache.
   static constexpr bool kPlain = std::is_same_v<T, float>;
-  static constexpr std::int64_t kBytesAhead = kPlain ? 2 << 10 : 8 << 10;
+  static constexpr std::int64_t kBytesAhead = kPlain ? 2 << 10 : 16 << 10;
   static constexpr int kInto = kPlain ? 3 : 2;  // the first level, the second one
 
   static HWY_INLINE std::int64_t keys_ahead(std::int64_t width) {
@@ -217,7 +227,7 @@ class Decode {
   HWY_NOINLINE void score(const DecodeRun& run, KeyRange keys, std::int64_t r) const {
 #if QKV_DECODE_VNNI
     if constexpr (std::is_same_v<T, std::int8_t>) {
-      if (by_words()) return score_bytes<rows>(run, keys, r);
+      if (u_.integers != nullptr) return score_bytes<rows>(run, keys, r);
     }
 #endif
     const T* k = static_cast<const T*>(run.key) + (keys.begin - run.begin) * u_.key_stride;
@@ -237,19 +247,24 @@ class Decode {
   }
 
 #if QKV_DECODE_VNNI
-  bool by_words() const { return u_.words != nullptr && !u_.runs.empty(); }
+  // Scratch: words of all rows, their bytes, their sums.
   std::int16_t* words(std::int64_t row) const {
-    return reinterpret_cast<std::int16_t*>(u_.words) + row * decode_words(u_.D);
+    return reinterpret_cast<std::int16_t*>(u_.integers) + row * decode_whole_bytes(u_.D);
   }
   std::uint8_t* bytes(std::int64_t row) const {
-    return reinterpret_cast<std::uint8_t*>(words(kDecodeRows)) + row * decode_words(u_.D);
+    return reinterpret_cast<std::uint8_t*>(words(scratch_rows())) + row * decode_whole_bytes(u_.D);
   }
+  std::int32_t* sums(std::int64_t r) const {
+    return reinterpret_cast<std::int32_t*>(bytes(scratch_rows())) +
+           (r - rows_.begin) * 3 * decode_whole_bytes(u_.Dv);
+  }
+  std::int64_t scratch_rows() const { return std::min(u_.rows, kDecodeRows); }
 
   // The same, of integers.
   template <int rows>
   HWY_INLINE void score_bytes(const DecodeRun& run, KeyRange keys, std::int64_t r) const {
     const std::int64_t first = keys.begin - run.begin, row = r - rows_.begin;
-    const WordQueries q{words(row), bytes(row), decode_words(u_.D), factors_ + row};
+    const WordQueries q{words(row), bytes(row), decode_whole_bytes(u_.D), factors_ + row};
     const ByteKeys k{static_cast<const T*>(run.key) + first * u_.key_stride,
                      u_.key_stride,
                      u_.D,
@@ -337,7 +352,7 @@ class Decode {
 #endif
 
   // Scores of a row become weights, with their maximum and sum.
-  HWY_NOINLINE void softmax(std::int64_t r) const {
+  HWY_NOINLINE void softmax(std::int64_t r) {
     const KeyRange keys = u_.visible[r];
     max(r) = -kInfinity;
     sum(r) = 0;
@@ -372,7 +387,22 @@ class Decode {
         }
         for (; j < part.end - part.begin; ++j) w[j] *= scale[j];
       });
+#if QKV_DECODE_VNNI
+      if (u_.integers != nullptr) {
+        weight_factors_[r - rows_.begin] = to_planes(s, count);
+        std::fill_n(sums(r), 3 * decode_whole_bytes(u_.Dv), 0);
+      }
+#endif
     }
+  }
+
+  // Whether the row's weights have become bytes.
+  bool weighs_bytes([[maybe_unused]] std::int64_t r) const {
+#if QKV_DECODE_VNNI
+    return weight_factors_[r - rows_.begin] != 0;
+#else
+    return false;
+#endif
   }
 
   // Softcap and ALiBi.
@@ -395,6 +425,19 @@ class Decode {
   HWY_NOINLINE void weigh(const DecodeRun& run, KeyRange keys, std::int64_t r) const {
     const T* v = static_cast<const T*>(run.value) + (keys.begin - run.begin) * u_.value_stride;
     const float* p = score_at(r, keys.begin);
+#if QKV_DECODE_VNNI
+    if constexpr (std::is_same_v<T, std::int8_t>) {
+      if (weighs_bytes(r)) {
+        const ByteValues values{v,
+                                u_.value_stride,
+                                u_.Dv,
+                                keys.begin - u_.begin,
+                                keys.end - keys.begin,
+                                rows_at(keys.begin + keys_ahead(u_.Dv), run).value};
+        return add_values<rows>(score_at(r, u_.begin), u_.length, values, sums(r));
+      }
+    }
+#endif
     // A few keys for all columns and rows, then the next few: memory is read in the order in which
     // it lies, and the few (2 KB) are in the first level of cache for all rows but the first. All
     // keys for some columns, then for others, took up to a quarter more time. What has to be
@@ -482,7 +525,8 @@ class Decode {
   const std::int64_t padded_;
   KeyRange rows_{};  // that are worked on
 #if QKV_DECODE_VNNI
-  float factors_[kDecodeRows] = {};
+  float factors_[kDecodeRows] = {};         // of queries
+  float weight_factors_[kDecodeRows] = {};  // 0: weights are as they were
 #endif
 };
 

@@ -38,7 +38,7 @@ struct DecodeRun {
 
 // A chunk of keys for all rows of a key head.
 struct DecodeUnit {
-  std::int64_t begin = 0, length = 0;  // positions, multiples of kDecodePadding
+  std::int64_t begin = 0, length = 0;  // positions, multiples of kDecodePadding; kDecodeChunkMost
   std::span<const DecodeRun> runs;     // of the chunk; ascending, without gaps
   KVStorage storage = KVStorage::f32;
   std::int64_t D = 0, Dv = 0, key_stride = 0,
@@ -51,10 +51,9 @@ struct DecodeUnit {
   // The score in units of ln 2 is q·k or, if softcap > 0, softcap·tanh(q·k).
   float softcap = 0;
   float* scores = nullptr;  // scratch: decode_scratch(rows, length) floats
-  // Scratch for int8 keys, on AVX-512 with VNNI: decode_words(D) words, then as many bytes, for
-  // each of kDecodeRows rows. Null where the CPU has no such instructions, or D is above
-  // kDecodeWordsMost.
-  std::byte* words = nullptr;
+  // Scratch for int8, on AVX-512 with VNNI: decode_integers(rows, D, Dv) bytes. Null where the CPU
+  // has no such instructions, or D or Dv is above kDecodeIntegersMost.
+  std::byte* integers = nullptr;
   float* partial = nullptr;  // result: rows of decode_partial(Dv) floats: o, m, l
 };
 
@@ -68,11 +67,13 @@ constexpr std::int64_t decode_scratch(std::int64_t rows, std::int64_t length) {
   return std::min(rows, kDecodeRows) * length;
 }
 
-constexpr std::int64_t decode_words(std::int64_t D) { return (D + 63) / 64 * 64; }
-constexpr std::int64_t decode_words_bytes(std::int64_t D) {
-  return kDecodeRows * decode_words(D) * 3;
+// For each of up to kDecodeRows rows: a query as words and bytes, and three sums for each column.
+constexpr std::int64_t decode_whole_bytes(std::int64_t n) { return (n + 63) / 64 * 64; }
+constexpr std::int64_t decode_integers(std::int64_t rows, std::int64_t D, std::int64_t Dv) {
+  return std::min(rows, kDecodeRows) * (3 * decode_whole_bytes(D) + 3 * 4 * decode_whole_bytes(Dv));
 }
-inline constexpr std::int64_t kDecodeWordsMost = 512;  // products of up to 2^15·127, in 32 bits
+inline constexpr std::int64_t kDecodeIntegersMost = 512;  // products of up to 2^15·127, in 32 bits
+inline constexpr std::int64_t kDecodeChunkMost = 2048;    // keys
 
 struct DecodeKernel {
   SimdTarget target;

@@ -1,6 +1,7 @@
-// Scores of int8 keys by instructions that multiply and add pairs of 16-bit words, or four bytes:
-// more than f32 has lanes. The query is rounded to 24 bits, as many as f32 has: a word and a byte.
-// Included once for each target.
+// Scores of int8 keys, and sums of int8 values, by instructions that multiply and add pairs of
+// 16-bit words, or four bytes: more than f32 has lanes. Queries and weights are rounded to 24 bits,
+// as many as f32 has: a query to a word and a byte, weights to three bytes. Included once for each
+// target.
 
 #if defined(QKV_KERNELS_ATTENTION_DECODE_BYTES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QKV_KERNELS_ATTENTION_DECODE_BYTES_INL_H_
@@ -12,7 +13,11 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
 
 #include "kernels/attention/decode.h"
 
@@ -31,7 +36,7 @@ namespace qkv::HWY_NAMESPACE {
 
 #define QKV_WORDS_TARGET gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")
 
-// Where a query goes: decode_words(D) of each.
+// Where a query goes: decode_whole_bytes(D) of each.
 struct WordRow {
   std::int16_t* words;
   std::uint8_t* bytes;
@@ -41,8 +46,8 @@ struct WordRow {
 // q_i ≈ (words[i] + bytes[i] / 256)·factor; q is padded. A query with Inf or NaN gets zeros and a
 // factor of NaN.
 [[QKV_WORDS_TARGET]] inline void to_words(const float* q, std::int64_t D, const WordRow& to) {
-  std::fill_n(to.words, decode_words(D), std::int16_t{0});
-  std::fill_n(to.bytes, decode_words(D), std::uint8_t{0});
+  std::fill_n(to.words, decode_whole_bytes(D), std::int16_t{0});
+  std::fill_n(to.bytes, decode_whole_bytes(D), std::uint8_t{0});
   __m512 top = _mm512_setzero_ps(), zero = top;
   for (std::int64_t i = 0; i < D; i += 16) {
     const __m512 x = _mm512_loadu_ps(q + i);
@@ -101,20 +106,22 @@ struct ByteKeys {
 }
 
 // s[i·s_stride + j] = q_i·k_j. Sums are exact, but that what the bytes give is rounded to words.
-template <int rows>
-[[gnu::noinline, QKV_WORDS_TARGET]] void word_scores(const WordQueries& q, const ByteKeys& k,
-                                                     float* s, std::int64_t s_stride) {
+// Keys of 64·lines bytes, or of any width.
+template <int rows, int lines>
+[[gnu::noinline, QKV_WORDS_TARGET]] void word_scores_of(const WordQueries& q, const ByteKeys& k,
+                                                        float* s, std::int64_t s_stride) {
   constexpr int kKeys = 4;
-  const std::int64_t whole = k.width / 64 * 64, whole_half = k.width / 32 * 32;
-  const auto rest = static_cast<__mmask64>((std::uint64_t{1} << (k.width % 64)) - 1);
-  const auto rest_half = static_cast<__mmask32>((std::uint64_t{1} << (k.width % 32)) - 1);
+  const std::int64_t width = lines > 0 ? lines * 64 : k.width;
+  const std::int64_t whole = width / 64 * 64, whole_half = width / 32 * 32;
+  const auto rest = static_cast<__mmask64>((std::uint64_t{1} << (width % 64)) - 1);
+  const auto rest_half = static_cast<__mmask32>((std::uint64_t{1} << (width % 32)) - 1);
   for (std::int64_t j = 0; j < k.count; j += kKeys) {
     const std::int64_t keys = std::min<std::int64_t>(kKeys, k.count - j);
     const std::int8_t* key[kKeys];  // fewer than four: the last one again
     HWY_UNROLL(4)
     for (int i = 0; i < kKeys; ++i) {
       key[i] = k.first + (j + std::min<std::int64_t>(i, keys - 1)) * k.stride;
-      for (std::int64_t b = 0; b < k.width; b += 64) {
+      for (std::int64_t b = 0; b < width; b += 64) {
         __builtin_prefetch(k.ahead + (j + i) * k.stride + b, 0, 2);
       }
     }
@@ -124,7 +131,8 @@ template <int rows>
       HWY_UNROLL(4)
       for (int i = 0; i < kKeys; ++i) sums[r][i] = _mm512_set1_epi32(128);  // half of 256
     }
-    for (std::int64_t c = 0; c < k.width; c += 64) {
+    HWY_UNROLL(2)
+    for (std::int64_t c = 0; c < width; c += 64) {
       __m512i x[kKeys];
       HWY_UNROLL(4)
       for (int i = 0; i < kKeys; ++i) {
@@ -143,7 +151,8 @@ template <int rows>
       HWY_UNROLL(4)
       for (int i = 0; i < kKeys; ++i) sums[r][i] = _mm512_srai_epi32(sums[r][i], 8);
     }
-    for (std::int64_t c = 0; c < k.width; c += 32) {
+    HWY_UNROLL(4)
+    for (std::int64_t c = 0; c < width; c += 32) {
       __m512i x[kKeys];
       HWY_UNROLL(4)
       for (int i = 0; i < kKeys; ++i) {
@@ -177,6 +186,173 @@ template <int rows>
       } else {
         _mm_mask_storeu_ps(to, some, result);
       }
+    }
+  }
+}
+
+template <int rows>
+HWY_INLINE void word_scores(const WordQueries& q, const ByteKeys& k, float* s,
+                            std::int64_t s_stride) {
+  if (k.width == 64) return word_scores_of<rows, 1>(q, k, s, s_stride);
+  if (k.width == 128) return word_scores_of<rows, 2>(q, k, s, s_stride);
+  word_scores_of<rows, 0>(q, k, s, s_stride);
+}
+
+// Weights, none below 0, `count` of them, a multiple of 16, become bytes where they lie: in the
+// place of each four, the highest bytes of the four, the middle ones, the lowest ones, and four of
+// nothing. What is returned turns sums of them back: weight = (2^16·highest + 2^8·middle +
+// lowest)·factor. If it is 0, nothing has been done: there is Inf or NaN, or all are next to
+// nothing.
+[[gnu::noinline, QKV_WORDS_TARGET]] inline float to_planes(float* weights, std::int64_t count) {
+  // As whole numbers without a sign they have the same order, with Inf and NaN above all others.
+  __m512i top = _mm512_setzero_si512();
+  for (std::int64_t j = 0; j < count; j += 16) {
+    top = _mm512_max_epu32(top, _mm512_loadu_si512(weights + j));
+  }
+  // A little less than 2^24, so that what is rounded up still fits.
+  constexpr float kMost = 0xfffff0p0f;
+  const float largest = std::bit_cast<float>(_mm512_reduce_max_epu32(top));
+  if (!(largest > 0x1p-96f && largest <= std::numeric_limits<float>::max())) return 0;
+  const __m512 factor = _mm512_set1_ps(kMost / largest);
+  const __m512i order =
+      _mm512_broadcast_i32x4(_mm_setr_epi8(2, 6, 10, 14, 1, 5, 9, 13, 0, 4, 8, 12, 3, 7, 11, 15));
+  for (std::int64_t j = 0; j < count; j += 16) {
+    const __m512i w = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(weights + j), factor));
+    _mm512_storeu_si512(weights + j, _mm512_shuffle_epi8(w, order));
+  }
+  return largest / kMost;
+}
+
+struct ByteValues {
+  const std::int8_t* first;
+  std::int64_t stride, width;
+  std::int64_t begin, count;  // whose weights: not all of a four may be in one run
+  const std::int8_t* ahead;   // as many, to be fetched
+};
+
+// 64 columns, or one half of them, in the order in which bytes of four rows interleave. `sums` of
+// the first row. Returns what to fetch next.
+template <int rows, int first, int halves, bool whole>
+[[gnu::always_inline, QKV_WORDS_TARGET]] inline const std::int8_t* add_columns(
+    const float* weights, std::int64_t weights_stride, const ByteValues& v, std::int64_t column,
+    std::int32_t* sums, const std::int8_t* ahead) {
+  constexpr int vectors = 2 * halves;
+  const auto rest = static_cast<__mmask64>((std::uint64_t{1} << (v.width % 64)) - 1);
+  const std::int64_t plane = decode_whole_bytes(v.width);
+  std::int32_t* at = sums + column + first * 32;
+  __m512i sum[rows][3][vectors];
+  HWY_UNROLL(4)
+  for (int r = 0; r < rows; ++r) {
+    HWY_UNROLL(3)
+    for (int p = 0; p < 3; ++p) {
+      HWY_UNROLL(4)
+      for (int c = 0; c < vectors; ++c) {
+        sum[r][p][c] = _mm512_loadu_si512(at + (r * 3 + p) * plane + c * 16);
+      }
+    }
+  }
+  const std::int64_t end = v.begin + v.count;
+  alignas(16) std::uint8_t some[rows][16];
+  for (std::int64_t j = v.begin / 4 * 4; j < end; j += 4) {
+    const std::int8_t* value[4];
+    const std::uint8_t* w[rows];
+    const std::int8_t* from = v.first + (j - v.begin) * v.stride + column;
+    HWY_UNROLL(4)
+    for (int i = 0; i < 4; ++i) value[i] = from + i * v.stride;
+    HWY_UNROLL(4)
+    for (int r = 0; r < rows; ++r) {
+      w[r] = reinterpret_cast<const std::uint8_t*>(weights + r * weights_stride + j);
+    }
+    if (j < v.begin || j + 4 > end) [[unlikely]] {
+      for (int i = 0; i < 4; ++i) {
+        const std::int64_t key = std::clamp(j + i, v.begin, end - 1);
+        value[i] = v.first + (key - v.begin) * v.stride + column;
+        for (int b = i; b < 16; b += 4) {
+          for (int r = 0; r < rows; ++r) some[r][b] = key == j + i ? w[r][b] : 0;
+        }
+      }
+      for (int r = 0; r < rows; ++r) w[r] = some[r];
+    }
+    HWY_UNROLL(4)
+    for (int i = 0; i < vectors; ++i, ahead += 64) __builtin_prefetch(ahead, 0, 2);
+    __m512i x[4];
+    HWY_UNROLL(4)
+    for (int i = 0; i < 4; ++i) {
+      x[i] = whole ? _mm512_loadu_si512(value[i]) : _mm512_maskz_loadu_epi8(rest, value[i]);
+    }
+    __m512i y[vectors];
+    HWY_UNROLL(2)
+    for (int h = 0; h < halves; ++h) {
+      const bool low = first + h == 0;
+      const __m512i x01 = low ? _mm512_unpacklo_epi8(x[0], x[1]) : _mm512_unpackhi_epi8(x[0], x[1]);
+      const __m512i x23 = low ? _mm512_unpacklo_epi8(x[2], x[3]) : _mm512_unpackhi_epi8(x[2], x[3]);
+      y[2 * h] = _mm512_unpacklo_epi16(x01, x23);
+      y[2 * h + 1] = _mm512_unpackhi_epi16(x01, x23);
+    }
+    HWY_UNROLL(4)
+    for (int r = 0; r < rows; ++r) {
+      HWY_UNROLL(3)
+      for (int p = 0; p < 3; ++p) {
+        std::int32_t four;
+        std::memcpy(&four, w[r] + p * 4, 4);
+        const __m512i all = _mm512_set1_epi32(four);
+        HWY_UNROLL(4)
+        for (int c = 0; c < vectors; ++c) sum[r][p][c] = add_bytes(sum[r][p][c], all, y[c]);
+      }
+    }
+  }
+  HWY_UNROLL(4)
+  for (int r = 0; r < rows; ++r) {
+    HWY_UNROLL(3)
+    for (int p = 0; p < 3; ++p) {
+      HWY_UNROLL(4)
+      for (int c = 0; c < vectors; ++c) {
+        _mm512_storeu_si512(at + (r * 3 + p) * plane + c * 16, sum[r][p][c]);
+      }
+    }
+  }
+  return ahead;
+}
+
+// sums += weights·values, for `rows` rows. `weights` begin with those of the chunk's first key.
+// Exact: not even the order matters.
+static_assert(kDecodeChunkMost * 255 * 128 <= INT32_MAX);
+template <int rows>
+[[gnu::noinline, QKV_WORDS_TARGET]] void add_values(const float* weights,
+                                                    std::int64_t weights_stride,
+                                                    const ByteValues& v, std::int32_t* sums) {
+  const std::int8_t* ahead = v.ahead;
+  const auto columns = [&](auto whole, std::int64_t c) [[QKV_WORDS_TARGET]] {
+    constexpr bool all = decltype(whole)::value;
+    if constexpr (rows <= 2) {  // whose sums fit into registers
+      ahead = add_columns<rows, 0, 2, all>(weights, weights_stride, v, c, sums, ahead);
+    } else {
+      ahead = add_columns<rows, 0, 1, all>(weights, weights_stride, v, c, sums, ahead);
+      ahead = add_columns<rows, 1, 1, all>(weights, weights_stride, v, c, sums, ahead);
+    }
+  };
+  std::int64_t c = 0;
+  for (; c + 64 <= v.width; c += 64) columns(std::true_type(), c);
+  if (c < v.width) columns(std::false_type(), c);
+}
+
+// to[i] of a row, padded, from its sums.
+[[gnu::noinline, QKV_WORDS_TARGET]] inline void sums_to_floats(const std::int32_t* sums,
+                                                               std::int64_t width, float factor,
+                                                               float* to) {
+  const std::int64_t plane = decode_whole_bytes(width), padded = decode_padded(width);
+  for (std::int64_t n = 0; n < plane; n += 16) {
+    __m512 all = _mm512_setzero_ps();
+    for (int p = 0; p < 3; ++p) {
+      const __m512 sum = _mm512_cvtepi32_ps(_mm512_loadu_si512(sums + p * plane + n));
+      all = _mm512_fmadd_ps(all, _mm512_set1_ps(256), sum);
+    }
+    // The n/16-th vector of 64 columns has the n/16-th four of each sixteen.
+    alignas(64) float x[16];
+    _mm512_store_ps(x, _mm512_mul_ps(all, _mm512_set1_ps(factor)));
+    for (std::int64_t i = 0; i < 4; ++i) {
+      const std::int64_t column = n / 64 * 64 + i * 16 + n % 64 / 4;
+      if (column < padded) std::copy_n(x + 4 * i, 4, to + column);
     }
   }
 }
