@@ -532,6 +532,32 @@ TEST(CachedAttentionEdge, Int8WeighsHeavyAndLight) {
   }
 }
 
+// One heavy key, and light ones that would all be rounded away beside it.
+TEST(CachedAttentionEdge, Int8LosesNoneOfManyLightKeys) {
+  const std::int64_t D = 16, Dv = 64;
+  for (const std::int64_t T : {512, 10240}) {
+    for (const float heavy : {0.0f, 1.0f}) {
+      for (const float x : {3.0f, 4.35f, 4.4f}) {
+        KVCache cache({.heads = 1, .D = D, .Dv = Dv, .storage = KVStorage::int8, .capacity = T});
+        const std::vector<SequenceId> ids = {cache.add()};
+        Tensor k(DType::f32, {1, T, 1, D}), v(DType::f32, {1, T, 1, Dv}),
+            q(DType::f32, {1, 1, 1, D});
+        std::ranges::fill(k.as<float>().last(D), 1.0f);
+        std::ranges::fill(v.as<float>(), 1.0f);
+        std::ranges::fill(v.as<float>().last(Dv), heavy);
+        std::ranges::fill(q.as<float>(), x);
+        cache.append(ids[0], k, v);
+        Tensor out(DType::f32, {1, 1, 1, Dv});
+        cached_attention_forward(q, cache, 0, ids, out, {.kernel = AttentionKernel::decode});
+        const double score = static_cast<double>(x) * 4;
+        const double light = static_cast<double>(T - 1) * std::exp(-score);
+        const double expected = (light + static_cast<double>(heavy)) / (light + 1);
+        EXPECT_NEAR(out.as<float>()[5], expected, 0x1p-23 * (8 + score)) << T << " " << x;
+      }
+    }
+  }
+}
+
 // Values that are not finite, and rows beside them that do not see them.
 TEST(CachedAttentionEdge, Int8ValuesThatAreNotFinite) {
   Random random(15);

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <random>
 #include <utility>
@@ -72,7 +74,7 @@ TEST(Decode, PackedSequencesHaveTheBitsThatTheyHaveAlone) {
 
 // Keys in one run, and in many that begin and end anywhere, each in memory of its own.
 TEST(Decode, RunsMayBeginAnywhere) {
-  constexpr std::int64_t kLength = 96, kBegin = 3, kEnd = 91, kRows = 7;
+  constexpr std::int64_t kLength = 96, kBegin = 3, kEnd = 91, kRows = 12;
   std::mt19937 random(4);
   for (const DecodeKernel& kernel : decode_kernels()) {
     if (std::ranges::find(simd_targets(), kernel.target) == simd_targets().end()) continue;
@@ -89,8 +91,8 @@ TEST(Decode, RunsMayBeginAnywhere) {
       }
       for (const float x : scales.as<float>()) scale.push_back(std::abs(x) * 0.01f);
       std::vector<KeyRange> visible(kRows, {kBegin, kEnd});
-      visible[2] = {kBegin + 6, kEnd};
-      visible[5] = {kBegin, kEnd - 9};
+      visible[4] = {kBegin + 6, kEnd};  // four, one, three, one, two, one
+      visible[8] = visible[11] = {kBegin, kEnd - 9};
       std::vector<float> partial[2];
       for (const int cut : {0, 1}) {
         std::vector<std::vector<std::int8_t>> memory;
@@ -130,6 +132,9 @@ TEST(Decode, RunsMayBeginAnywhere) {
                   0)
             << name_of(kernel.target) << " " << D << " " << Dv << " row " << r;
         EXPECT_NE(partial[0][at], 0);
+        const auto rest = at + static_cast<std::size_t>(decode_padded(Dv));  // m and l
+        EXPECT_EQ(partial[0][rest], partial[1][rest]);
+        EXPECT_EQ(partial[0][rest + 1], partial[1][rest + 1]);
       }
     }
   }

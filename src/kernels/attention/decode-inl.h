@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "base/element.h"
 #include "kernels/attention/decode.h"
@@ -74,7 +75,7 @@ class Decode {
   static constexpr int columns_of(int rows) { return rows == 1 ? 6 : 4; }
 #endif
   static constexpr int kKeys = 4;  // whose sums are added up together
-  // Keys that are worked on together.
+  // Keys that are worked on together: bytes need twice as many to be worth the loads of their sums.
   static constexpr std::int64_t kPart = std::is_same_v<T, std::int8_t> ? 128 : 64;
   static constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -86,7 +87,8 @@ class Decode {
       rows_ = {r, std::min(u_.rows, r + kDecodeRows)};
 #if QKV_DECODE_VNNI
       if constexpr (std::is_same_v<T, std::int8_t>) {
-        for (std::int64_t i = rows_.begin; u_.integers != nullptr && i < rows_.end; ++i) {
+        const bool any = u_.integers != nullptr && !u_.runs.empty();
+        for (std::int64_t i = rows_.begin; any && i < rows_.end; ++i) {
           const std::int64_t row = i - rows_.begin;
           to_words(u_.query + i * padded_, u_.D, {words(row), bytes(row), factors_ + row});
         }
@@ -117,7 +119,7 @@ class Decode {
     });
 #if QKV_DECODE_VNNI
     for (std::int64_t r = rows_.begin; r < rows_.end; ++r) {
-      if (weighs_bytes(r)) sums_to_floats(sums(r), u_.Dv, weight_factors_[r - rows_.begin], out(r));
+      if (weighs_bytes(r)) add_sums(sums(r), u_.Dv, weight_factors_[r - rows_.begin], out(r));
     }
 #endif
   }
@@ -388,13 +390,33 @@ class Decode {
         for (; j < part.end - part.begin; ++j) w[j] *= scale[j];
       });
 #if QKV_DECODE_VNNI
-      if (u_.integers != nullptr) {
-        weight_factors_[r - rows_.begin] = to_planes(s, count);
-        std::fill_n(sums(r), 3 * decode_whole_bytes(u_.Dv), 0);
-      }
+      if (u_.integers != nullptr) to_bytes(r, whole);
 #endif
     }
   }
+
+#if QKV_DECODE_VNNI
+  // Weights become bytes, but for the heavy ones: these have their effect at once.
+  void to_bytes(std::int64_t r, KeyRange keys) {
+    float* w = score_at(r, keys.begin);
+    const std::int64_t count = keys.end - keys.begin;
+    const float largest = heaviest_light(w, count);
+    if (largest == 0) return;
+    std::fill_n(sums(r), 3 * decode_whole_bytes(u_.Dv), 0);
+    std::size_t run = 0;
+    for (std::int64_t j = 0; j < count; j += N) {
+      if (hn::AllFalse(d, hn::Gt(hn::LoadU(d, w + j), hn::Set(d, largest)))) continue;
+      for (std::int64_t i = j; i < j + N; ++i) {
+        if (w[i] <= largest) continue;
+        while (u_.runs[run].end <= keys.begin + i) ++run;
+        const T* v = rows_at(keys.begin + i, u_.runs[run]).value;
+        weigh_few<1, false>(v, v, w + i, 1, out(r));
+        w[i] = 0;
+      }
+    }
+    weight_factors_[r - rows_.begin] = to_planes(w, count, largest);
+  }
+#endif
 
   // Whether the row's weights have become bytes.
   bool weighs_bytes([[maybe_unused]] std::int64_t r) const {
@@ -428,13 +450,10 @@ class Decode {
 #if QKV_DECODE_VNNI
     if constexpr (std::is_same_v<T, std::int8_t>) {
       if (weighs_bytes(r)) {
-        const ByteValues values{v,
-                                u_.value_stride,
-                                u_.Dv,
-                                keys.begin - u_.begin,
-                                keys.end - keys.begin,
+        const ByteValues values{v, u_.value_stride, u_.Dv, keys.end - keys.begin,
                                 rows_at(keys.begin + keys_ahead(u_.Dv), run).value};
-        return add_values<rows>(score_at(r, u_.begin), u_.length, values, sums(r));
+        return add_values<rows>({score_at(r, u_.begin), u_.length}, keys.begin - u_.begin, values,
+                                sums(r));
       }
     }
 #endif

@@ -38,8 +38,9 @@ struct DecodeRun {
 
 // A chunk of keys for all rows of a key head.
 struct DecodeUnit {
-  std::int64_t begin = 0, length = 0;  // positions, multiples of kDecodePadding; kDecodeChunkMost
-  std::span<const DecodeRun> runs;     // of the chunk; ascending, without gaps
+  // Positions, multiples of kDecodePadding; length is at most kDecodeChunkMost.
+  std::int64_t begin = 0, length = 0;
+  std::span<const DecodeRun> runs;  // of the chunk; ascending, without gaps
   KVStorage storage = KVStorage::f32;
   std::int64_t D = 0, Dv = 0, key_stride = 0,
                value_stride = 0;  // strides between tokens, in numbers
@@ -72,8 +73,9 @@ constexpr std::int64_t decode_whole_bytes(std::int64_t n) { return (n + 63) / 64
 constexpr std::int64_t decode_integers(std::int64_t rows, std::int64_t D, std::int64_t Dv) {
   return std::min(rows, kDecodeRows) * (3 * decode_whole_bytes(D) + 3 * 4 * decode_whole_bytes(Dv));
 }
-inline constexpr std::int64_t kDecodeIntegersMost = 512;  // products of up to 2^15·127, in 32 bits
-inline constexpr std::int64_t kDecodeChunkMost = 2048;    // keys
+// More would not fit: into 32 bits products of up to 2^15·127, into caches the sums.
+inline constexpr std::int64_t kDecodeIntegersMost = 512;
+inline constexpr std::int64_t kDecodeChunkMost = 2048;  // keys
 
 struct DecodeKernel {
   SimdTarget target;

@@ -13,11 +13,12 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <type_traits>
 
 #include "kernels/attention/decode.h"
 
@@ -198,21 +199,31 @@ HWY_INLINE void word_scores(const WordQueries& q, const ByteKeys& k, float* s,
   word_scores_of<rows, 0>(q, k, s, s_stride);
 }
 
-// Weights, none below 0, `count` of them, a multiple of 16, become bytes where they lie: in the
-// place of each four, the highest bytes of the four, the middle ones, the lowest ones, and four of
-// nothing. What is returned turns sums of them back: weight = (2^16·highest + 2^8·middle +
-// lowest)·factor. If it is 0, nothing has been done: there is Inf or NaN, or all are next to
-// nothing.
-[[gnu::noinline, QKV_WORDS_TARGET]] inline float to_planes(float* weights, std::int64_t count) {
+// The number beside which weights, none below 0, are rounded to 24 bits: the largest of `count`, a
+// multiple of 16, but at most a 64th of their sum. What is above it, fewer than 64, is heavy and
+// stays f32; if thousands of light ones are all rounded the same way, it is still by less than f32
+// may be off: 2^-25·2048 / 64 = 2^-20 of the sum. 0 if there is Inf or NaN, or next to nothing.
+[[gnu::noinline, QKV_WORDS_TARGET]] inline float heaviest_light(const float* weights,
+                                                                std::int64_t count) {
   // As whole numbers without a sign they have the same order, with Inf and NaN above all others.
   __m512i top = _mm512_setzero_si512();
+  __m512 sum = _mm512_setzero_ps();
   for (std::int64_t j = 0; j < count; j += 16) {
-    top = _mm512_max_epu32(top, _mm512_loadu_si512(weights + j));
+    const __m512 w = _mm512_loadu_ps(weights + j);
+    top = _mm512_max_epu32(top, _mm512_castps_si512(w));
+    sum = _mm512_add_ps(sum, w);
   }
-  // A little less than 2^24, so that what is rounded up still fits.
-  constexpr float kMost = 0xfffff0p0f;
   const float largest = std::bit_cast<float>(_mm512_reduce_max_epu32(top));
-  if (!(largest > 0x1p-96f && largest <= std::numeric_limits<float>::max())) return 0;
+  if (!(largest > 0x1p-80f && largest < 0x1p100f)) return 0;
+  return std::min(largest, _mm512_reduce_add_ps(sum) * 0x1p-6f);
+}
+
+// Weights up to `largest`, `count` of them, become bytes where they lie: in the place of each four,
+// the highest bytes of the four, the middle ones, the lowest ones, and four of nothing.
+// Returns a factor: weight = (2^16·highest + 2^8·middle + lowest)·factor.
+[[gnu::noinline, QKV_WORDS_TARGET]] inline float to_planes(float* weights, std::int64_t count,
+                                                           float largest) {
+  constexpr float kMost = 0xfffff0p0f;  // so that what is rounded up still fits into 24 bits
   const __m512 factor = _mm512_set1_ps(kMost / largest);
   const __m512i order =
       _mm512_broadcast_i32x4(_mm_setr_epi8(2, 6, 10, 14, 1, 5, 9, 13, 0, 4, 8, 12, 3, 7, 11, 15));
@@ -225,17 +236,23 @@ HWY_INLINE void word_scores(const WordQueries& q, const ByteKeys& k, float* s,
 
 struct ByteValues {
   const std::int8_t* first;
-  std::int64_t stride, width;
-  std::int64_t begin, count;  // whose weights: not all of a four may be in one run
-  const std::int8_t* ahead;   // as many, to be fetched
+  std::int64_t stride, width, count;
+  const std::int8_t* ahead;  // as many, to be fetched
 };
 
-// 64 columns, or one half of them, in the order in which bytes of four rows interleave. `sums` of
-// the first row. Returns what to fetch next.
+// The weights of these values, as to_planes left them: of row r at first[r·stride].
+struct PlaneWeights {
+  const float* first;
+  std::int64_t stride;
+};
+
+// sums += weights·values for 64 columns, or for one half of them, in the order in which bytes of
+// four rows interleave: four of each sixteen columns in each sixteen sums. A multiple of four keys.
+// `sums` of the first row; returns what to fetch next.
 template <int rows, int first, int halves, bool whole>
 [[gnu::always_inline, QKV_WORDS_TARGET]] inline const std::int8_t* add_columns(
-    const float* weights, std::int64_t weights_stride, const ByteValues& v, std::int64_t column,
-    std::int32_t* sums, const std::int8_t* ahead) {
+    const PlaneWeights& weights, const ByteValues& v, std::int64_t column, std::int32_t* sums,
+    const std::int8_t* ahead) {
   constexpr int vectors = 2 * halves;
   const auto rest = static_cast<__mmask64>((std::uint64_t{1} << (v.width % 64)) - 1);
   const std::int64_t plane = decode_whole_bytes(v.width);
@@ -251,36 +268,15 @@ template <int rows, int first, int halves, bool whole>
       }
     }
   }
-  const std::int64_t end = v.begin + v.count;
-  alignas(16) std::uint8_t some[rows][16];
-  for (std::int64_t j = v.begin / 4 * 4; j < end; j += 4) {
-    const std::int8_t* value[4];
-    const std::uint8_t* w[rows];
-    const std::int8_t* from = v.first + (j - v.begin) * v.stride + column;
-    HWY_UNROLL(4)
-    for (int i = 0; i < 4; ++i) value[i] = from + i * v.stride;
-    HWY_UNROLL(4)
-    for (int r = 0; r < rows; ++r) {
-      w[r] = reinterpret_cast<const std::uint8_t*>(weights + r * weights_stride + j);
-    }
-    if (j < v.begin || j + 4 > end) [[unlikely]] {
-      for (int i = 0; i < 4; ++i) {
-        const std::int64_t key = std::clamp(j + i, v.begin, end - 1);
-        value[i] = v.first + (key - v.begin) * v.stride + column;
-        for (int b = i; b < 16; b += 4) {
-          for (int r = 0; r < rows; ++r) some[r][b] = key == j + i ? w[r][b] : 0;
-        }
-      }
-      for (int r = 0; r < rows; ++r) w[r] = some[r];
-    }
+  for (std::int64_t j = 0; j < v.count; j += 4) {
     HWY_UNROLL(4)
     for (int i = 0; i < vectors; ++i, ahead += 64) __builtin_prefetch(ahead, 0, 2);
-    __m512i x[4];
+    __m512i x[4], y[vectors];
     HWY_UNROLL(4)
     for (int i = 0; i < 4; ++i) {
-      x[i] = whole ? _mm512_loadu_si512(value[i]) : _mm512_maskz_loadu_epi8(rest, value[i]);
+      const std::int8_t* value = v.first + (j + i) * v.stride + column;
+      x[i] = whole ? _mm512_loadu_si512(value) : _mm512_maskz_loadu_epi8(rest, value);
     }
-    __m512i y[vectors];
     HWY_UNROLL(2)
     for (int h = 0; h < halves; ++h) {
       const bool low = first + h == 0;
@@ -294,7 +290,7 @@ template <int rows, int first, int halves, bool whole>
       HWY_UNROLL(3)
       for (int p = 0; p < 3; ++p) {
         std::int32_t four;
-        std::memcpy(&four, w[r] + p * 4, 4);
+        std::memcpy(&four, weights.first + r * weights.stride + j + p, 4);
         const __m512i all = _mm512_set1_epi32(four);
         HWY_UNROLL(4)
         for (int c = 0; c < vectors; ++c) sum[r][p][c] = add_bytes(sum[r][p][c], all, y[c]);
@@ -314,33 +310,80 @@ template <int rows, int first, int halves, bool whole>
   return ahead;
 }
 
-// sums += weights·values, for `rows` rows. `weights` begin with those of the chunk's first key.
-// Exact: not even the order matters.
-static_assert(kDecodeChunkMost * 255 * 128 <= INT32_MAX);
-template <int rows>
-[[gnu::noinline, QKV_WORDS_TARGET]] void add_values(const float* weights,
-                                                    std::int64_t weights_stride,
-                                                    const ByteValues& v, std::int32_t* sums) {
-  const std::int8_t* ahead = v.ahead;
-  const auto columns = [&](auto whole, std::int64_t c) [[QKV_WORDS_TARGET]] {
-    constexpr bool all = decltype(whole)::value;
-    if constexpr (rows <= 2) {  // whose sums fit into registers
-      ahead = add_columns<rows, 0, 2, all>(weights, weights_stride, v, c, sums, ahead);
-    } else {
-      ahead = add_columns<rows, 0, 1, all>(weights, weights_stride, v, c, sums, ahead);
-      ahead = add_columns<rows, 1, 1, all>(weights, weights_stride, v, c, sums, ahead);
-    }
-  };
-  std::int64_t c = 0;
-  for (; c + 64 <= v.width; c += 64) columns(std::true_type(), c);
-  if (c < v.width) columns(std::false_type(), c);
+template <int rows, bool whole>
+[[gnu::always_inline, QKV_WORDS_TARGET]] inline const std::int8_t* add_64_columns(
+    const PlaneWeights& weights, const ByteValues& v, std::int64_t column, std::int32_t* sums,
+    const std::int8_t* ahead) {
+  if constexpr (rows <= 2) {  // whose sums fit into registers
+    return add_columns<rows, 0, 2, whole>(weights, v, column, sums, ahead);
+  } else {
+    ahead = add_columns<rows, 0, 1, whole>(weights, v, column, sums, ahead);
+    return add_columns<rows, 1, 1, whole>(weights, v, column, sums, ahead);
+  }
 }
 
-// to[i] of a row, padded, from its sums.
-[[gnu::noinline, QKV_WORDS_TARGET]] inline void sums_to_floats(const std::int32_t* sums,
-                                                               std::int64_t width, float factor,
-                                                               float* to) {
-  const std::int64_t plane = decode_whole_bytes(width), padded = decode_padded(width);
+// sums += weights·values, for `rows` rows and a multiple of four keys. Exact: not even the order
+// matters.
+static_assert(kDecodeChunkMost * 255 * 128 <= INT32_MAX);
+template <int rows>
+[[gnu::noinline, QKV_WORDS_TARGET]] void add_fours(const PlaneWeights& weights, const ByteValues& v,
+                                                   std::int32_t* sums) {
+  const std::int8_t* ahead = v.ahead;
+  std::int64_t c = 0;
+  for (; c + 64 <= v.width; c += 64) {
+    ahead = add_64_columns<rows, true>(weights, v, c, sums, ahead);
+  }
+  if (c < v.width) add_64_columns<rows, false>(weights, v, c, sums, ahead);
+}
+
+// The same for up to three keys of a four, from the `at`-th on: for four of which others weigh
+// nothing. `weights` are the four's.
+template <int rows>
+[[gnu::noinline]] void add_some(const PlaneWeights& weights, std::int64_t at, const ByteValues& v,
+                                std::int32_t* sums) {
+  std::int8_t values[4 * kDecodeIntegersMost] = {};
+  float planes[4 * rows];
+  std::array<std::uint8_t, 16> four{};
+  for (std::int64_t j = 0; j < v.count; ++j) {
+    std::copy_n(v.first + j * v.stride, v.width, values + (at + j) * v.width);
+  }
+  for (int r = 0; r < rows; ++r) {
+    std::memcpy(four.data(), weights.first + r * weights.stride, 16);
+    for (std::int64_t b = 0; b < 16; ++b) {
+      if (b % 4 < at || b % 4 >= at + v.count) four[static_cast<std::size_t>(b)] = 0;
+    }
+    std::memcpy(planes + std::ptrdiff_t{4} * r, four.data(), 16);
+  }
+  add_fours<rows>({planes, 4}, {values, v.width, v.width, 4, values}, sums);
+}
+
+// The same for any keys, of which the first is the `begin`-th of the chunk, as `weights` are.
+template <int rows>
+HWY_INLINE void add_values(const PlaneWeights& weights, std::int64_t begin, const ByteValues& v,
+                           std::int32_t* sums) {
+  const std::int64_t end = begin + v.count;
+  for (std::int64_t j = begin; j < end;) {
+    const std::int64_t four = j / 4 * 4;
+    std::int64_t next = std::min(four + 4, end);
+    const bool whole = j == four && next == four + 4;
+    if (whole) next = end / 4 * 4;
+    const PlaneWeights w{weights.first + four, weights.stride};
+    const ByteValues some{v.first + (j - begin) * v.stride, v.stride, v.width, next - j,
+                          v.ahead + (j - begin) * v.stride};
+    if (whole) {
+      add_fours<rows>(w, some, sums);
+    } else {
+      add_some<rows>(w, j - four, some, sums);
+    }
+    j = next;
+  }
+}
+
+// to[i] += what the sums of a row stand for; padded.
+[[gnu::noinline, QKV_WORDS_TARGET]] inline void add_sums(const std::int32_t* sums,
+                                                         std::int64_t width, float factor,
+                                                         float* to) {
+  const std::int64_t plane = decode_whole_bytes(width);
   for (std::int64_t n = 0; n < plane; n += 16) {
     __m512 all = _mm512_setzero_ps();
     for (int p = 0; p < 3; ++p) {
@@ -352,7 +395,8 @@ template <int rows>
     _mm512_store_ps(x, _mm512_mul_ps(all, _mm512_set1_ps(factor)));
     for (std::int64_t i = 0; i < 4; ++i) {
       const std::int64_t column = n / 64 * 64 + i * 16 + n % 64 / 4;
-      if (column < padded) std::copy_n(x + 4 * i, 4, to + column);
+      if (column >= decode_padded(width)) continue;
+      _mm_storeu_ps(to + column, _mm_add_ps(_mm_loadu_ps(to + column), _mm_load_ps(x + 4 * i)));
     }
   }
 }
