@@ -582,7 +582,9 @@ TEST(CachedAttentionEdge, Int8ValuesThatAreNotFinite) {
                   : std::isinf(y) ? x == y
                                   : std::abs(x - y) < 1e-5)
           << n << ": " << x << " for " << y;
-      if (n / Dv % 4 < 2) ASSERT_TRUE(std::isfinite(x)) << n;
+      if (n / Dv % 4 < 2) {
+        ASSERT_TRUE(std::isfinite(x)) << n;
+      }
     }
   }
 }
