@@ -200,9 +200,9 @@ HWY_INLINE void word_scores(const WordQueries& q, const ByteKeys& k, float* s,
 }
 
 // The number beside which weights, none below 0, are rounded to 24 bits: the largest of `count`, a
-// multiple of 16, but at most a 64th of their sum. What is above it, fewer than 64, is heavy and
-// stays f32; if thousands of light ones are all rounded the same way, it is still by less than f32
-// may be off: 2^-25·2048 / 64 = 2^-20 of the sum. 0 if there is Inf or NaN, or next to nothing.
+// multiple of 16, but at most a 64th of their sum. What is above it, about 63 at most, is heavy and
+// stays f32; if 2048 light ones are all rounded the same way, that is 2^-25·2048 / 64 = 2^-20 of
+// the sum, beside f32's own roundings. 0 if there is Inf or NaN, or next to nothing.
 [[gnu::noinline, QKV_WORDS_TARGET]] inline float heaviest_light(const float* weights,
                                                                 std::int64_t count) {
   // As whole numbers without a sign they have the same order, with Inf and NaN above all others.
