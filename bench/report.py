@@ -15,10 +15,10 @@ def milliseconds(seconds):
 
 
 def percent_of_peak(row, result, peak):
-    """Of the FMA rate beside the samples or, where reading is all there is to do, of the bandwidth."""
+    """Of the FMA peak or, where reading is all there is to do, of the bandwidth beside the samples."""
     if row.get("memory") and result.get("readable"):
         return 100 * row["bytes"] / result["readable"]
-    return 100 * row["flops"] / result.get("computable", result["seconds"] * peak * 1e9)
+    return 100 * row["flops"] / result["seconds"] / (peak * 1e9)
 
 
 def ratio_to_best_peer(row):
@@ -84,7 +84,7 @@ def notes(report):
     """What a reader of the table has to know, a line each."""
     probes = report["probes"]
     lines = [
-        f"ms (% of the FMA rate probed beside each sample; decode: of the bandwidth), {report['threads']} threads, f32, medians; {report['machine']['cpu']}",
+        f"ms (% of the FMA peak; decode: of the bandwidth), {report['threads']} threads, f32, medians; {report['machine']['cpu']}",
         f"peak: {probes['fma']:.0f} GFLOP/s ({probes['target']}), {probes['bandwidth']:.1f} GB/s from memory; "
         f"samples beside an FMA probe below {probes['undisturbed']:.0%} of it, or while others worked, are dropped; "
         "~ where fewer than 3 are left",

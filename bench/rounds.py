@@ -143,7 +143,7 @@ def worth_sampling(results):
 
 
 def sample(contenders, results, chosen, probes, rounds, budget, memory):
-    """Fills results[…]["samples"] with (seconds, share of the cores that others had, undisturbed, probes beside it)."""
+    """Fills results[…]["samples"] with (seconds, share of the cores that others had, undisturbed, GB/s beside it)."""
     by_name = {contender.library: contender for contender in contenders}
     for library, contender in by_name.items():
         contender.ask("keep", variants=[variant for name, variant in chosen if name == library])
@@ -166,8 +166,7 @@ def sample(contenders, results, chosen, probes, rounds, budget, memory):
             quiet = probes.is_quiet(before) and probes.is_quiet(after) and others < OTHERS
             if memory:  # shared with other machines of the host, whose turns take seconds
                 quiet = quiet and min(before[1], after[1]) >= STEADY * max(before[1], after[1])
-            beside = [(x + y) / 2 for x, y in zip(before, after)]
-            result["samples"].append((seconds, others, quiet, beside))
+            result["samples"].append((seconds, others, quiet, (before[1] + after[1]) / 2))
             result["spent"] = result.get("spent", 0) + spent
 
 
@@ -184,12 +183,8 @@ def summarise(results):
         if result["noisy"]:
             good = [(sample[0], sample[3]) for sample in sorted(samples, key=lambda s: s[1])[:3]]
         result["seconds"] = statistics.median(seconds for seconds, _ in good)
-        # What could have been multiplied and added, or read, meanwhile: clocks and neighbours change.
-        # A disturbed FMA probe says nothing about its sample: then the run's peak has to do.
-        computable, result["readable"] = (
-            statistics.median(seconds * beside[probe] for seconds, beside in good) * 1e9 for probe in (0, 1))
-        if not result["noisy"]:
-            result["computable"] = computable
+        # What could have been read meanwhile, at the bandwidth of that moment.
+        result["readable"] = statistics.median(seconds * beside for seconds, beside in good) * 1e9
         result["fastest"] = min(sample[0] for sample in samples)
         result["sampled"] = True
 

@@ -96,6 +96,18 @@ void fill_normal(const MutableTensorView& view, Random& random, double deviation
   copy(dense.view(), view);
 }
 
+Tensor normal(const Dims& shape, Random& random, double deviation) {
+  Tensor x(DType::f32, shape);
+  // Each is the sum of four 16-bit numbers.
+  for (float& value : x.as<float>()) {
+    std::uint64_t bits = random();
+    double sum = 0;
+    for (int i = 0; i < 4; ++i, bits >>= 16) sum += static_cast<double>(bits & 0xffff) - 32767.5;
+    value = static_cast<float>(sum * deviation / 37837);
+  }
+  return x;
+}
+
 AttentionCase::AttentionCase(std::uint64_t seed) {
   Random random(seed);
   choose_shape(random);
