@@ -16,6 +16,7 @@
 #include "kernels/attention/ahead.h"
 #include "kernels/attention/fused.h"
 #include "kernels/attention/fused_workspace.h"
+#include "kernels/attention/output-inl.h"
 #include "kernels/attention/scores-inl.h"
 #include "kernels/attention/tile-inl.h"
 #include "kernels/simd/matrix-inl.h"
@@ -47,6 +48,7 @@ class FusedRun {
         seq_(unit.sequence),
         w_(problem, static_cast<int>(N), kMaxVectors, unit.query_count, workspace),
         kv_head_(unit.head / (problem.Hq / problem.Hkv)),
+        by_rows_(OutputTile<D>::is_by_rows(problem)),
         ahead_(problem, unit, next) {
     const std::int64_t vectors = (unit.query_count + N - 1) / N;
     blocks_ = (vectors + kMaxVectors - 1) / kMaxVectors;
@@ -88,7 +90,8 @@ class FusedRun {
   struct Block {
     std::int64_t row, rows;  // of the unit
     int vectors;
-    Real *qt, *ot;           // [D][width], [Dv][width]
+    Real* qt;                // [D][width]
+    OutputTile<D> out;
     Real *max, *sum, *seen;  // [width]
     std::int64_t width() const { return vectors * N; }
   };
@@ -123,11 +126,12 @@ class FusedRun {
     const std::int64_t first = b * base_vectors_ + std::min(b, wider_blocks_);
     const int vectors = static_cast<int>(base_vectors_ + (b < wider_blocks_ ? 1 : 0));
     const std::int64_t row = first * N;
+    const std::int64_t rows = std::min<std::int64_t>(vectors * N, unit_.query_count - row);
     return {row,
-            std::min<std::int64_t>(vectors * N, unit_.query_count - row),
+            rows,
             vectors,
             w_.qt + row * p_.D,
-            w_.ot + row * p_.Dv,
+            {w_.out + row * p_.Dv, rows, p_.Dv, vectors, by_rows_},
             w_.max + row,
             w_.sum + row,
             w_.seen + row};
@@ -324,8 +328,10 @@ class FusedRun {
     if (!with_output) return;
     const Real* v = values(stride) + (first - key_begin_) * stride;
     if (careful) {
-      if (seen.untouched) std::fill(b.ot, b.ot + p_.Dv * b.width(), Real{0});
-      weigh_carefully(b, v, stride, n);
+      if (seen.untouched) b.out.clear();
+      b.out.weigh_carefully(w_.s, v, stride, n);
+    } else if (by_rows_) {
+      weigh_rows(b, whole, first, n, v, stride, seen.untouched);
     } else {
       weigh(b, reach, v, stride, seen.untouched);
     }
@@ -481,11 +487,7 @@ class FusedRun {
       // exp(0) need not be 1 to the last bit: lanes that stay are left alone.
       const V factor = hn::IfThenElse(grows, Relative(old).to(Relative(now)), hn::Set(d, Real{1}));
       hn::StoreU(hn::Mul(hn::LoadU(d, b.sum + v * N), factor), d, b.sum + v * N);
-      if (!with_output) continue;
-      for (std::int64_t c = 0; c < p_.Dv; ++c) {
-        Real* at = b.ot + (c * b.vectors + v) * N;
-        hn::StoreU(hn::Mul(hn::LoadU(d, at), factor), d, at);
-      }
+      if (with_output) b.out.scale(v, factor);
     }
   }
 
@@ -495,31 +497,37 @@ class FusedRun {
              bool from_zero) {
     const std::int64_t width = b.width();
     if (from_zero && reach.keys[0] == 0) {
-      std::fill(b.ot, b.ot + p_.Dv * width, Real{0});
+      b.out.clear();
       from_zero = false;
     }
     each_part(b, reach, [&](auto vectors, int q, std::int64_t from, std::int64_t to) {
       T::template weigh<vectors.value>(w_.s + from * width + q * N, width, v + from * stride,
-                                       stride, to - from, from_zero, p_.Dv, b.ot + q * N, ahead_);
+                                       stride, to - from, from_zero, p_.Dv, b.out.at(0, q), ahead_);
       from_zero = false;
     });
   }
 
-  // The same sums, where entries marked as hidden add nothing.
-  void weigh_carefully(const Block& b, const Real* v, std::int64_t stride, std::int64_t n) const {
-    const hn::RebindToUnsigned<D> du;
-    const auto minus_zero = hn::BitCast(du, hn::Set(d, Real{-0.0}));
-    for (std::int64_t c = 0; c < p_.Dv; ++c) {
-      for (int q = 0; q < b.vectors; ++q) {
-        Real* at = b.ot + (c * b.vectors + q) * N;
-        V sum = hn::LoadU(d, at);
-        for (std::int64_t j = 0; j < n; ++j) {
-          const V weight = hn::LoadU(d, w_.s + (j * b.vectors + q) * N);
-          const auto off = hn::RebindMask(d, hn::Eq(hn::BitCast(du, weight), minus_zero));
-          const V next = hn::MulAdd(hn::Set(d, v[j * stride + c]), weight, sum);
-          sum = hn::IfThenElse(off, sum, next);
-        }
-        hn::StoreU(sum, d, at);
+  // The same with lanes that are columns, some vectors of them at a time.
+  void weigh_rows(const Block& b, bool whole, std::int64_t first, std::int64_t n, const Real* v,
+                  std::int64_t stride, bool from_zero) {
+    const auto keys_of = [&](std::int64_t row, std::int64_t count) {
+      if (whole) return n;
+      const std::int64_t* end = w_.end + b.row + row;
+      const std::int64_t last = std::max(prefix_, *std::max_element(end, end + count));
+      return std::clamp<std::int64_t>(last - first, 0, n);
+    };
+    const std::int64_t vectors = p_.Dv / N, parts = (vectors + kMaxVectors - 1) / kMaxVectors;
+    for (std::int64_t part = 0; part < parts; ++part) {
+      const std::int64_t from = vectors * part / parts, to = vectors * (part + 1) / parts;
+      const auto weigh = [&](auto count) {
+        T::template weigh_rows<count.value>(w_.s, b.width(), v + from * N, stride, keys_of,
+                                            from_zero, b.rows, b.out.o + from * N, p_.Dv, ahead_);
+      };
+      switch (to - from) {
+        case 2: weigh(std::integral_constant<int, 2>()); break;
+        case 3: weigh(std::integral_constant<int, 3>()); break;
+        default:
+          if constexpr (kMaxVectors > 3) weigh(std::integral_constant<int, 4>());
       }
     }
   }
@@ -557,15 +565,13 @@ class FusedRun {
         b.max[i] = sink;
       }
       b.sum[i] = b.sum[i] * factor + Relative::exp_of(sink, b.max[i]);
-      if (with_output && factor != 1) {
-        for (std::int64_t c = 0; c < p_.Dv; ++c) b.ot[c * b.width() + i] *= factor;
-      }
+      if (with_output && factor != 1) b.out.scale_query(i, factor);
     }
     return true;
   }
 
   void finish(const Block& b, const BlockKeys& keys) {
-    if (keys.untouched) std::fill(b.ot, b.ot + p_.Dv * b.width(), Real{0});
+    if (keys.untouched) b.out.clear();
     const bool sink = add_sink(b, true);
     // O / l; 0 where nothing was seen.
     HWY_ALIGN Real inverse[kMaxVectors * N];
@@ -577,9 +583,7 @@ class FusedRun {
     const MutableTensorView& out = p_.out;
     const std::int64_t offset = seq_.batch * out.stride(0) + unit_.head * out.stride(1) +
                                 (first_query() + b.row) * out.stride(2);
-    auto* data = static_cast<std::byte*>(out.data()) + bytes(offset, out.dtype());
-    write_matrix(b.ot, b.width(), p_.Dv, b.rows, {data, out.dtype(), out.stride(3), out.stride(2)},
-                 w_.stage, ScaledColumns<Real>{inverse});
+    b.out.write(inverse, out, offset, w_.stage);
     if (!p_.stages.lse.has_value()) return;
     const MutableTensorView& lse = p_.stages.lse;
     for (std::int64_t i = 0; i < b.rows; ++i) {
@@ -610,6 +614,7 @@ class FusedRun {
   const Sequence& seq_;
   FusedWorkspace<Real> w_;
   const std::int64_t kv_head_;
+  const bool by_rows_;
   FusedAhead ahead_;
   std::int64_t blocks_ = 0, base_vectors_ = 0, wider_blocks_ = 0;
   std::int64_t prefix_ = 0;

@@ -19,7 +19,7 @@ struct BlockKeys {
 
 template <typename Real>
 struct FusedWorkspace {
-  Real *qt, *ot;              // [D], [Dv] × queries of the unit, block by block
+  Real *qt, *out;             // [D], [Dv] × queries of the unit, block by block
   Real *max, *sum, *seen;     // [queries]
   Real* s;                    // [keys of a block × queries of a block]
   Real *addend, *hidden;      // the same
@@ -41,7 +41,7 @@ struct FusedWorkspace {
     const std::int64_t tile = keys_of_block * lanes * max_vectors;
     const std::int64_t widest = std::max(p.D, p.Dv);
     take(qt, rows * p.D);
-    take(ot, rows * p.Dv);
+    take(out, rows * p.Dv);
     take(max, rows);
     take(sum, rows);
     take(seen, rows);

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #include "kernels/attention/ahead.h"
 
@@ -25,9 +26,12 @@ inline constexpr int kMaxVectors = 4;
 constexpr int tile_rows(int vectors) {
   return vectors == 4 ? 6 : vectors == 3 ? 8 : vectors == 2 ? 12 : 16;
 }
+// Queries in a tile whose lanes are columns: enough, and fewer sizes to compile.
+constexpr int tile_queries(int vectors) { return vectors == 4 ? 6 : 8; }
 #else  // 16 registers
 inline constexpr int kMaxVectors = 3;
 constexpr int tile_rows(int vectors) { return vectors == 3 ? 4 : vectors == 2 ? 6 : 12; }
+constexpr int tile_queries(int vectors) { return vectors == 3 ? 4 : 6; }
 #endif
 
 template <class D>
@@ -91,7 +95,71 @@ class Tile {
     if (c < columns) weigh_tile<QV, 1>(p, width, v + c, stride, n, from_zero, ot + c * width);
   }
 
+  // The same sums, bit for bit, where lanes are CV vectors of columns: o[query][c] += …, for as many
+  // queries as there are. From one row of v and of o to the next: `stride`, `columns`. Of the queries
+  // [i, i + count), some see keys_of(i, count) keys, and none sees more.
+  template <int CV, class KeysOf>
+  static HWY_NOINLINE void weigh_rows(const Real* p, std::int64_t width, const Real* v,
+                                      std::int64_t stride, const KeysOf& keys_of, bool from_zero,
+                                      std::int64_t queries, Real* o, std::int64_t columns,
+                                      FusedAhead& ahead) {
+    // Tiles of about the same size: a small one would wait for its own sums.
+    constexpr int kMost = tile_queries(CV);
+    const std::int64_t tiles = (queries + kMost - 1) / kMost;
+    for (std::int64_t t = 0, i = 0; t < tiles; ++t) {
+      const std::int64_t count = queries * (t + 1) / tiles - i;
+      weigh_queries<CV>(std::make_integer_sequence<int, kMost>(), count, p + i, width, v, stride,
+                        keys_of(i, count), from_zero, o + i * columns, columns);
+      i += count;
+      ahead.step();
+    }
+  }
+
  private:
+  // The tile of so many queries: one of 1, 2, …
+  template <int CV, int... less>
+  static HWY_INLINE void weigh_queries(std::integer_sequence<int, less...>, std::int64_t count,
+                                       const Real* p, std::int64_t width, const Real* v,
+                                       std::int64_t stride, std::int64_t n, bool from_zero, Real* o,
+                                       std::int64_t columns) {
+    ((count == less + 1 ? weigh_row_tile<CV, less + 1>(p, width, v, stride, n, from_zero, o, columns)
+                        : void()),
+     ...);
+  }
+
+  template <int CV, int QR>
+  static HWY_INLINE void weigh_row_tile(const Real* HWY_RESTRICT p, std::int64_t width,
+                                        const Real* HWY_RESTRICT v, std::int64_t stride,
+                                        std::int64_t n, bool from_zero, Real* HWY_RESTRICT o,
+                                        std::int64_t columns) {
+    V sum[QR][CV];
+    HWY_UNROLL(16)
+    for (int r = 0; r < QR; ++r) {
+      HWY_UNROLL(4)
+      for (int c = 0; c < CV; ++c) {
+        sum[r][c] = from_zero ? hn::Zero(d) : hn::LoadU(d, o + r * columns + c * N);
+      }
+    }
+    for (std::int64_t j = 0; j < n; ++j) {
+      V value[CV];
+      HWY_UNROLL(4)
+      for (int c = 0; c < CV; ++c) value[c] = hn::LoadU(d, v + c * N);
+      v += stride;
+      HWY_UNROLL(16)
+      for (int r = 0; r < QR; ++r) {
+        const V weight = hn::Set(d, p[r]);
+        HWY_UNROLL(4)
+        for (int c = 0; c < CV; ++c) sum[r][c] = hn::MulAdd(value[c], weight, sum[r][c]);
+      }
+      p += width;
+    }
+    HWY_UNROLL(16)
+    for (int r = 0; r < QR; ++r) {
+      HWY_UNROLL(4)
+      for (int c = 0; c < CV; ++c) hn::StoreU(sum[r][c], d, o + r * columns + c * N);
+    }
+  }
+
   template <int QV, int KR>
   static HWY_INLINE void score_tile(const Real* HWY_RESTRICT qt, std::int64_t width,
                                     std::int64_t depth, const Real* HWY_RESTRICT k,
