@@ -49,6 +49,8 @@ class FusedRun {
         w_(problem, static_cast<int>(N), kMaxVectors, unit.query_count, workspace),
         kv_head_(unit.head / (problem.Hq / problem.Hkv)),
         by_rows_(OutputTile<D>::is_by_rows(problem)),
+        may_write_sums_(holds_real(problem.out.dtype(), problem.out.data()) &&
+                        !problem.sinks.has_value()),
         ahead_(problem, unit, next) {
     const std::int64_t vectors = (unit.query_count + N - 1) / N;
     blocks_ = (vectors + kMaxVectors - 1) / kMaxVectors;
@@ -174,7 +176,7 @@ class FusedRun {
     if (prefix_ > 0) all = {0, prefix_};
     if (!p_.causal && p_.window.left < 0 && p_.window.right < 0) {
       // Every query sees every key.
-      const BlockKeys everything{0, seq_.key_length, 0, seq_.key_length, true};
+      const BlockKeys everything{0, seq_.key_length, 0, seq_.key_length, true, false};
       std::fill(w_.keys, w_.keys + blocks_, everything);
       std::fill(w_.begin, w_.begin + unit_.query_count, 0);
       std::fill(w_.end, w_.end + unit_.query_count, seq_.key_length);
@@ -183,7 +185,7 @@ class FusedRun {
     for (std::int64_t n = 0; n < blocks_; ++n) {
       const Block b = block(n);
       BlockKeys& keys = w_.keys[n];
-      keys = {seq_.key_length, 0, 0, seq_.key_length, true};
+      keys = {seq_.key_length, 0, 0, seq_.key_length, true, false};
       for (std::int64_t i = b.row; i < b.row + b.rows; ++i) {
         const KeyRange band = p_.visible_keys(seq_, unit_.query_begin + i).band;
         const bool empty = band.begin >= band.end;
@@ -331,7 +333,7 @@ class FusedRun {
       if (seen.untouched) b.out.clear();
       b.out.weigh_carefully(w_.s, v, stride, n);
     } else if (by_rows_) {
-      weigh_rows(b, whole, first, n, v, stride, seen.untouched);
+      weigh_rows(b, seen, whole, first, n, v, stride);
     } else {
       weigh(b, reach, v, stride, seen.untouched);
     }
@@ -507,9 +509,18 @@ class FusedRun {
     });
   }
 
-  // The same with lanes that are columns, some vectors of them at a time.
-  void weigh_rows(const Block& b, bool whole, std::int64_t first, std::int64_t n, const Real* v,
-                  std::int64_t stride, bool from_zero) {
+  // The same with lanes that are columns, some vectors of them at a time. The last keys' sums go to
+  // the caller's memory, if they can.
+  void weigh_rows(const Block& b, BlockKeys& seen, bool whole, std::int64_t first, std::int64_t n,
+                  const Real* v, std::int64_t stride) {
+    HWY_ALIGN Real inverse[kMaxVectors * N];
+    typename T::Final final;
+    if (key_end_ >= std::max(seen.last_end, prefix_) && may_write_sums_) {
+      invert_sums(b, inverse);
+      const MutableTensorView& out = p_.out;
+      final = {static_cast<Real*>(out.data()) + offset_in(out, b), out.stride(2), inverse};
+      seen.written = true;
+    }
     const auto keys_of = [&](std::int64_t row, std::int64_t count) {
       if (whole) return n;
       const std::int64_t* end = w_.end + b.row + row;
@@ -520,8 +531,11 @@ class FusedRun {
     for (std::int64_t part = 0; part < parts; ++part) {
       const std::int64_t from = vectors * part / parts, to = vectors * (part + 1) / parts;
       const auto weigh = [&](auto count) {
+        typename T::Final end = final;
+        if (end.to != nullptr) end.to += from * N;
         T::template weigh_rows<count.value>(w_.s, b.width(), v + from * N, stride, keys_of,
-                                            from_zero, b.rows, b.out.o + from * N, p_.Dv, ahead_);
+                                            seen.untouched, b.rows, b.out.o + from * N, p_.Dv, end,
+                                            ahead_);
       };
       switch (to - from) {
         case 2: weigh(std::integral_constant<int, 2>()); break;
@@ -570,20 +584,29 @@ class FusedRun {
     return true;
   }
 
-  void finish(const Block& b, const BlockKeys& keys) {
-    if (keys.untouched) b.out.clear();
-    const bool sink = add_sink(b, true);
-    // O / l; 0 where nothing was seen.
-    HWY_ALIGN Real inverse[kMaxVectors * N];
+  // What O is multiplied by at the end: 1 / l; 0 where nothing was seen.
+  void invert_sums(const Block& b, Real* inverse) const {
     for (int v = 0; v < b.vectors; ++v) {
       const auto seen = hn::Ne(hn::LoadU(d, b.seen + v * N), hn::Zero(d));
       const V one_over = hn::Div(hn::Set(d, Real{1}), hn::LoadU(d, b.sum + v * N));
       hn::Store(hn::IfThenElseZero(seen, one_over), d, inverse + v * N);
     }
-    const MutableTensorView& out = p_.out;
-    const std::int64_t offset = seq_.batch * out.stride(0) + unit_.head * out.stride(1) +
-                                (first_query() + b.row) * out.stride(2);
-    b.out.write(inverse, out, offset, w_.stage);
+  }
+
+  // Where the block's first query is in a view like the output.
+  std::int64_t offset_in(const TensorView& view, const Block& b) const {
+    return seq_.batch * view.stride(0) + unit_.head * view.stride(1) +
+           (first_query() + b.row) * view.stride(2);
+  }
+
+  void finish(const Block& b, const BlockKeys& keys) {
+    if (keys.untouched) b.out.clear();
+    const bool sink = add_sink(b, true);
+    if (!keys.written) {
+      HWY_ALIGN Real inverse[kMaxVectors * N];
+      invert_sums(b, inverse);
+      b.out.write(inverse, p_.out, offset_in(p_.out, b), w_.stage);
+    }
     if (!p_.stages.lse.has_value()) return;
     const MutableTensorView& lse = p_.stages.lse;
     for (std::int64_t i = 0; i < b.rows; ++i) {
@@ -615,6 +638,7 @@ class FusedRun {
   FusedWorkspace<Real> w_;
   const std::int64_t kv_head_;
   const bool by_rows_;
+  const bool may_write_sums_;  // as they are, when the last key was seen
   FusedAhead ahead_;
   std::int64_t blocks_ = 0, base_vectors_ = 0, wider_blocks_ = 0;
   std::int64_t prefix_ = 0;

@@ -15,6 +15,7 @@ struct BlockKeys {
   std::int64_t first_begin, last_end;  // of any query
   std::int64_t last_begin, first_end;  // of all of them
   bool untouched;                      // nothing was added to its output yet
+  bool written;                        // its output is where the caller wants it
 };
 
 template <typename Real>

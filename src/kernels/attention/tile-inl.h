@@ -95,6 +95,14 @@ class Tile {
     if (c < columns) weigh_tile<QV, 1>(p, width, v + c, stride, n, from_zero, ot + c * width);
   }
 
+  // Where weigh_rows puts its sums at the end, if `to` is not null: (sum + 0) times the factor of the
+  // query, so that they need not be read again. `stride`: from one query to the next.
+  struct Final {
+    Real* to = nullptr;
+    std::int64_t stride = 0;
+    const Real* factors = nullptr;
+  };
+
   // The same sums, bit for bit, where lanes are CV vectors of columns: o[query][c] += …, for as many
   // queries as there are. From one row of v and of o to the next: `stride`, `columns`. Of the queries
   // [i, i + count), some see keys_of(i, count) keys, and none sees more.
@@ -102,14 +110,16 @@ class Tile {
   static HWY_NOINLINE void weigh_rows(const Real* p, std::int64_t width, const Real* v,
                                       std::int64_t stride, const KeysOf& keys_of, bool from_zero,
                                       std::int64_t queries, Real* o, std::int64_t columns,
-                                      FusedAhead& ahead) {
+                                      const Final& final, FusedAhead& ahead) {
     // Tiles of about the same size: a small one would wait for its own sums.
     constexpr int kMost = tile_queries(CV);
     const std::int64_t tiles = (queries + kMost - 1) / kMost;
     for (std::int64_t t = 0, i = 0; t < tiles; ++t) {
       const std::int64_t count = queries * (t + 1) / tiles - i;
+      const Final end{final.to == nullptr ? nullptr : final.to + i * final.stride, final.stride,
+                      final.factors + i};
       weigh_queries<CV>(std::make_integer_sequence<int, kMost>(), count, p + i, width, v, stride,
-                        keys_of(i, count), from_zero, o + i * columns, columns);
+                        keys_of(i, count), from_zero, o + i * columns, columns, end);
       i += count;
       ahead.step();
     }
@@ -121,9 +131,10 @@ class Tile {
   static HWY_INLINE void weigh_queries(std::integer_sequence<int, less...>, std::int64_t count,
                                        const Real* p, std::int64_t width, const Real* v,
                                        std::int64_t stride, std::int64_t n, bool from_zero, Real* o,
-                                       std::int64_t columns) {
-    ((count == less + 1 ? weigh_row_tile<CV, less + 1>(p, width, v, stride, n, from_zero, o, columns)
-                        : void()),
+                                       std::int64_t columns, const Final& end) {
+    ((count == less + 1
+          ? weigh_row_tile<CV, less + 1>(p, width, v, stride, n, from_zero, o, columns, end)
+          : void()),
      ...);
   }
 
@@ -131,7 +142,7 @@ class Tile {
   static HWY_INLINE void weigh_row_tile(const Real* HWY_RESTRICT p, std::int64_t width,
                                         const Real* HWY_RESTRICT v, std::int64_t stride,
                                         std::int64_t n, bool from_zero, Real* HWY_RESTRICT o,
-                                        std::int64_t columns) {
+                                        std::int64_t columns, const Final& end) {
     V sum[QR][CV];
     HWY_UNROLL(16)
     for (int r = 0; r < QR; ++r) {
@@ -153,10 +164,22 @@ class Tile {
       }
       p += width;
     }
+    if (end.to == nullptr) {
+      HWY_UNROLL(16)
+      for (int r = 0; r < QR; ++r) {
+        HWY_UNROLL(4)
+        for (int c = 0; c < CV; ++c) hn::StoreU(sum[r][c], d, o + r * columns + c * N);
+      }
+      return;
+    }
     HWY_UNROLL(16)
     for (int r = 0; r < QR; ++r) {
+      const V factor = hn::Set(d, end.factors[r]);
       HWY_UNROLL(4)
-      for (int c = 0; c < CV; ++c) hn::StoreU(sum[r][c], d, o + r * columns + c * N);
+      for (int c = 0; c < CV; ++c) {
+        const V result = hn::Mul(hn::Add(sum[r][c], hn::Zero(d)), factor);
+        hn::StoreU(result, d, end.to + r * end.stride + c * N);
+      }
     }
   }
 
