@@ -216,7 +216,7 @@ class FusedRun {
     }
   }
 
-  // qt[i][query] = scale·q. Lanes past the last query repeat it, and are not written.
+  // qt[i][query] = scale·q. What lanes past the last query compute is not written.
   void read_queries(const ForeignMatrix& q, const Block& b) {
     const Real scale = static_cast<Real>(p_.scale);
     const std::int64_t width = b.width();
@@ -224,7 +224,7 @@ class FusedRun {
       std::int64_t stride = q.column_stride;
       const Real* rows =
           spread_rows(static_cast<const Real*>(q.data), stride, b.rows, p_.D, w_.stage);
-      transpose_repeating(d, rows, stride, b.rows, p_.D, b.qt, width, ScaledAll<Real>{scale});
+      transpose_filling(d, rows, stride, b.rows, p_.D, b.qt, width, ScaledAll<Real>{scale});
       return;
     }
     read_matrix<Real>(q, p_.D, b.rows, b.qt, width, w_.stage);

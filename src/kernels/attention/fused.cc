@@ -68,6 +68,19 @@ std::int64_t filled_lanes(const AttentionProblem& p, const FusedKernel& kernel) 
   return (queries + kernel.lanes - 1) / kernel.lanes * kernel.lanes;
 }
 
+// Whether all that a call reads and writes fits into the cores' own caches. It was most likely written
+// or read a moment ago, and is there: fetching it would only take time.
+bool fits_near(const AttentionProblem& p, int workers) {
+  static const std::int64_t near = [] {
+    for (const CpuCache& cache : cpu_info().caches) {
+      if (cache.name == "L2") return cache.bytes;
+    }
+    return std::int64_t{0};
+  }();
+  const auto size = static_cast<std::int64_t>(size_of(p.query.dtype()));
+  return p.B * (p.Hq * p.Tq + p.Hkv * p.Tk) * (p.D + p.Dv) * size <= near * workers;
+}
+
 }  // namespace
 
 const FusedKernel* find_fused_kernel(const AttentionProblem& problem, SimdTarget target) {
@@ -150,10 +163,10 @@ void attention_fused(const AttentionProblem& p, const FusedKernel& kernel, const
   const auto run = [&](const FusedUnit& unit, const FusedUnit* next, int worker) {
     if (unit.query_count > 0) kernel.run(p, unit, next, workspace + worker * split.workspace);
   };
-  const bool ahead = p.Tk >= kFewKeys;
   // Units of unequal size balance best if all workers take them from one queue.
   const bool ranges = !p.causal;
   const int workers = worker_count(split.items(), threads);
+  const bool ahead = p.Tk >= kFewKeys && !fits_near(p, workers);
   const std::int64_t shared = ranges ? split.items() - groups : split.items();
   parallel_ranges(split.items(), shared, threads, [&](std::int64_t item, int worker) {
     if (item < groups) {

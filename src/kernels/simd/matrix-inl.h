@@ -141,23 +141,28 @@ struct ScaledColumns {
 };
 
 #if HWY_TARGET != HWY_SCALAR
-// Four floats of each of the rows 0, 4, 8, … of `rows`, side by side: as many as the vector has
-// 128-bit blocks.
-template <class D, class RowAt>
+// Four floats of each of the rows 0, 4, 8, …, side by side: as many as the vector has 128-bit blocks,
+// of which the last ones are 0 where only `used` are wanted.
+template <int used, class D, class RowAt>
 HWY_INLINE hn::Vec<D> load_blocks(D d, const RowAt& row_at, std::int64_t row) {
   if constexpr (hn::MaxLanes(D()) == 4) {
     return hn::LoadU(d, row_at(row));
   } else {
     const hn::Half<D> half;
-    constexpr std::int64_t kHalf = hn::MaxLanes(D()) / 2;
-    return hn::Combine(d, load_blocks(half, row_at, row + kHalf), load_blocks(half, row_at, row));
+    constexpr int kHalf = hn::MaxLanes(D()) / 2, kBlocks = kHalf / 4;
+    if constexpr (used <= kBlocks) {
+      return hn::ZeroExtendVector(d, load_blocks<used>(half, row_at, row));
+    } else {
+      return hn::Combine(d, load_blocks<used - kBlocks>(half, row_at, row + kHalf),
+                         load_blocks<kBlocks>(half, row_at, row));
+    }
   }
 }
 
-// to[c][0 … N) = column c of N rows, for as many columns as come in fours; returns how many. Blocks
-// of 4×4 are turned within the vector, whatever its width, so that whole vectors are stored: who
+// to[c][0 … N) = column c of N rows, for as many columns as come in fours; returns how many. Only the
+// first 4·used rows are read, lanes of the others are 0. Blocks of 4×4 are turned within the vector, whatever its width, so that whole vectors are stored: who
 // reads them next would wait for stores of parts.
-template <class D, class RowAt, class Scale>
+template <int used, class D, class RowAt, class Scale>
 HWY_INLINE std::int64_t transpose_vector(D d, const RowAt& row_at, std::int64_t columns,
                                          float* HWY_RESTRICT to, std::int64_t to_stride,
                                          const Scale scale) {
@@ -165,10 +170,10 @@ HWY_INLINE std::int64_t transpose_vector(D d, const RowAt& row_at, std::int64_t 
   std::int64_t c = 0;
   for (; c + 4 <= columns; c += 4) {
     const auto at = [&](std::int64_t row) HWY_ATTR { return row_at(row) + c; };
-    const auto a0 = scale.apply(d, c, load_blocks(d, at, 0));
-    const auto a1 = scale.apply(d, c, load_blocks(d, at, 1));
-    const auto a2 = scale.apply(d, c, load_blocks(d, at, 2));
-    const auto a3 = scale.apply(d, c, load_blocks(d, at, 3));
+    const auto a0 = scale.apply(d, c, load_blocks<used>(d, at, 0));
+    const auto a1 = scale.apply(d, c, load_blocks<used>(d, at, 1));
+    const auto a2 = scale.apply(d, c, load_blocks<used>(d, at, 2));
+    const auto a3 = scale.apply(d, c, load_blocks<used>(d, at, 3));
     const auto b0 = hn::BitCast(dw, hn::InterleaveLower(d, a0, a1));
     const auto b1 = hn::BitCast(dw, hn::InterleaveLower(d, a2, a3));
     const auto b2 = hn::BitCast(dw, hn::InterleaveUpper(d, a0, a1));
@@ -193,7 +198,7 @@ HWY_INLINE std::int64_t transpose_vectors(D d, const float* HWY_RESTRICT from,
   for (; r + N <= rows; r += N) {
     const float* base = from + r * from_stride;
     const auto row_at = [=](std::int64_t row) HWY_ATTR { return base + row * from_stride; };
-    for (std::int64_t c = transpose_vector(d, row_at, columns, to + r, to_stride, scale);
+    for (std::int64_t c = transpose_vector<N / 4>(d, row_at, columns, to + r, to_stride, scale);
          c < columns; ++c) {
       for (std::int64_t k = 0; k < N; ++k) to[c * to_stride + r + k] = scale.apply(c, row_at(k)[c]);
     }
@@ -224,12 +229,13 @@ HWY_INLINE void transpose(const Real* HWY_RESTRICT from, std::int64_t from_strid
   }
 }
 
-// The same for a `to` whose rows have room for whole vectors: lanes past the last row repeat it.
+// The same for a `to` whose rows have room for whole vectors. Lanes past the last row are a row's that
+// exists, or 0.
 template <class D, typename Real, class Scale>
-HWY_INLINE void transpose_repeating([[maybe_unused]] D d, const Real* HWY_RESTRICT from,
-                                    std::int64_t from_stride, std::int64_t rows,
-                                    std::int64_t columns, Real* HWY_RESTRICT to,
-                                    std::int64_t to_stride, const Scale scale) {
+HWY_INLINE void transpose_filling([[maybe_unused]] D d, const Real* HWY_RESTRICT from,
+                                  std::int64_t from_stride, std::int64_t rows, std::int64_t columns,
+                                  Real* HWY_RESTRICT to, std::int64_t to_stride,
+                                  const Scale scale) {
   constexpr std::int64_t N = hn::MaxLanes(D());
   for (std::int64_t r = 0; r < rows; r += N) {
     const auto row_at = [=](std::int64_t row) HWY_ATTR {
@@ -238,12 +244,19 @@ HWY_INLINE void transpose_repeating([[maybe_unused]] D d, const Real* HWY_RESTRI
     std::int64_t c = 0;
 #if HWY_TARGET != HWY_SCALAR
     if constexpr (sizeof(Real) == 4) {
+      const auto turn = [&](auto used, const auto& at) HWY_ATTR {
+        return transpose_vector<used.value>(d, at, columns, to + r, to_stride, scale);
+      };
       if (r + N <= rows) {
         const Real* base = from + r * from_stride;
         const auto inside = [=](std::int64_t row) HWY_ATTR { return base + row * from_stride; };
-        c = transpose_vector(d, inside, columns, to + r, to_stride, scale);
+        c = turn(std::integral_constant<int, N / 4>(), inside);
+      } else if (N > 4 && r + 4 >= rows) {
+        c = turn(std::integral_constant<int, 1>(), row_at);
+      } else if (N > 8 && r + 8 >= rows) {
+        c = turn(std::integral_constant<int, N / 8>(), row_at);
       } else {
-        c = transpose_vector(d, row_at, columns, to + r, to_stride, scale);
+        c = turn(std::integral_constant<int, N / 4>(), row_at);
       }
     }
 #endif
