@@ -16,6 +16,7 @@
 #include "kernels/attention/ahead.h"
 #include "kernels/attention/fused.h"
 #include "kernels/attention/fused_workspace.h"
+#include "kernels/attention/operand-inl.h"
 #include "kernels/attention/output-inl.h"
 #include "kernels/attention/scores-inl.h"
 #include "kernels/attention/tile-inl.h"
@@ -49,7 +50,7 @@ class FusedRun {
         w_(problem, static_cast<int>(N), kMaxVectors, unit.query_count, workspace),
         kv_head_(unit.head / (problem.Hq / problem.Hkv)),
         by_rows_(OutputTile<D>::is_by_rows(problem)),
-        may_write_sums_(holds_real(problem.out.dtype(), problem.out.data()) &&
+        may_write_sums_(holds_real<Real>(problem.out.dtype(), problem.out.data()) &&
                         !problem.sinks.has_value()),
         ahead_(problem, unit, next) {
     const std::int64_t vectors = (unit.query_count + N - 1) / N;
@@ -58,8 +59,13 @@ class FusedRun {
     wider_blocks_ = vectors % blocks_;
     slope_ =
         p_.alibi.has_value() ? load_real<Real>(p_.alibi, unit.head * p_.alibi.stride(0)) : Real{0};
-    k_ = operand(p_.key, p_.D);
-    v_ = operand(p_.value, p_.Dv);
+    const auto operand = [&](const TensorView& view, bool may_turn, Real* copy) {
+      const std::int64_t token = seq_.batch * view.stride(0) + kv_head_ * view.stride(1) +
+                                 seq_.key_begin * view.stride(2);
+      return Operand<Real>(view, token, blocks_, may_turn, copy, w_.stage);
+    };
+    k_ = operand(p_.key, true, w_.k);
+    v_ = operand(p_.value, !by_rows_, w_.v);
   }
 
   void run() {
@@ -110,14 +116,6 @@ class FusedRun {
              weights.data != nullptr;
     }
   };
-  // K or V of this head: read in place, or copied block by block.
-  struct Operand {
-    const void* data;
-    DType dtype;
-    std::int64_t token_stride, column_stride, columns;
-    bool in_place;
-  };
-
   static std::int64_t bytes(std::int64_t elements, DType dtype) {
     return elements * static_cast<std::int64_t>(size_of(dtype));
   }
@@ -137,18 +135,6 @@ class FusedRun {
             w_.max + row,
             w_.sum + row,
             w_.seen + row};
-  }
-
-  Operand operand(const TensorView& view, std::int64_t columns) const {
-    const std::int64_t offset =
-        seq_.batch * view.stride(0) + kv_head_ * view.stride(1) + seq_.key_begin * view.stride(2);
-    const auto* data = static_cast<const std::byte*>(view.data()) + bytes(offset, view.dtype());
-    // Rows far apart fall into few sets of the cache, and out of the prefetcher's sight: if several
-    // blocks read them, a copy pays.
-    const bool dense = view.stride(2) == columns || blocks_ < 4;
-    return {data,           view.dtype(),
-            view.stride(2), view.stride(3),
-            columns,        dense && view.stride(3) == 1 && holds_real(view.dtype(), data)};
   }
 
   // ---- the pass over the keys
@@ -220,11 +206,20 @@ class FusedRun {
   void read_queries(const ForeignMatrix& q, const Block& b) {
     const Real scale = static_cast<Real>(p_.scale);
     const std::int64_t width = b.width();
-    if (q.row_stride == 1 && holds_real(q.dtype, q.data)) {
+    if (q.row_stride == 1 && holds_real<Real>(q.dtype, q.data)) {
       std::int64_t stride = q.column_stride;
       const Real* rows =
           spread_rows(static_cast<const Real*>(q.data), stride, b.rows, p_.D, w_.stage);
       transpose_filling(d, rows, stride, b.rows, p_.D, b.qt, width, ScaledAll<Real>{scale});
+      return;
+    }
+    if (q.column_stride == 1 && b.rows == width && holds_real<Real>(q.dtype, q.data)) {
+      for (std::int64_t i = 0; i < p_.D; ++i) {
+        const Real* row = static_cast<const Real*>(q.data) + i * q.row_stride;
+        for (std::int64_t c = 0; c < width; c += N) {
+          hn::StoreU(hn::Mul(hn::LoadU(d, row + c), hn::Set(d, scale)), d, b.qt + i * width + c);
+        }
+      }
       return;
     }
     read_matrix<Real>(q, p_.D, b.rows, b.qt, width, w_.stage);
@@ -235,12 +230,6 @@ class FusedRun {
         hn::StoreU(hn::Mul(hn::LoadU(d, row + c), hn::Set(d, scale)), d, row + c);
       }
     }
-  }
-
-  // Whether elements can be read as they are.
-  static bool holds_real(DType dtype, const void* data) {
-    return dtype == (sizeof(Real) == 4 ? DType::f32 : DType::f64) &&
-           reinterpret_cast<std::uintptr_t>(data) % alignof(Real) == 0;
   }
 
   // Where the block of keys begins that has this key. The last block takes in a few keys more,
@@ -255,26 +244,10 @@ class FusedRun {
     key_begin_ = begin;
     const bool last = seq_.key_length - begin <= kFusedKeyBlock + kFusedKeyRest;
     key_end_ = last ? seq_.key_length : begin + kFusedKeyBlock;
-    k_ready_ = v_ready_ = v_checked_ = false;
+    k_.enter(key_begin_, key_end_);
+    v_.enter(key_begin_, key_end_);
+    v_checked_ = false;
   }
-
-  const Real* rows_of(const Operand& operand, Real* copy, bool& ready, std::int64_t& stride) {
-    const auto* data = static_cast<const std::byte*>(operand.data) +
-                       bytes(key_begin_ * operand.token_stride, operand.dtype);
-    if (operand.in_place) {
-      stride = operand.token_stride;
-      return reinterpret_cast<const Real*>(data);
-    }
-    stride = operand.columns;
-    if (!ready) {
-      read_matrix<Real>({data, operand.dtype, operand.token_stride, operand.column_stride},
-                        key_end_ - key_begin_, operand.columns, copy, stride, w_.stage);
-      ready = true;
-    }
-    return copy;
-  }
-  const Real* keys(std::int64_t& stride) { return rows_of(k_, w_.k, k_ready_, stride); }
-  const Real* values(std::int64_t& stride) { return rows_of(v_, w_.v, v_ready_, stride); }
 
   void attend_block(const Block& b, BlockKeys& seen, bool with_output) {
     // The keys of this block that some query sees, and whether all queries see all of them.
@@ -302,11 +275,9 @@ class FusedRun {
       partly = !all;
     }
 
-    std::int64_t stride = 0;
-    const Real* k = keys(stride) + (first - key_begin_) * stride;
     HWY_ALIGN Real largest[kMaxVectors * N];
     const Reach reach = whole ? Reach(n) : reach_of(b, first, n);
-    scores(b, reach, k, stride, w_.s, largest);
+    scores(b, reach, k_.from(first), w_.s, largest);
     const bool changed = p_.softcap != 0 || p_.alibi.has_value();
     if (changed) adjust(b, tile, first);
     if (data) {
@@ -328,14 +299,13 @@ class FusedRun {
     if (careful && !data) structure_as_addend(b, seen, first, n);
     tile.exponentials(b.max, b.sum, careful ? w_.addend : nullptr);
     if (!with_output) return;
-    const Real* v = values(stride) + (first - key_begin_) * stride;
     if (careful) {
       if (seen.untouched) b.out.clear();
-      b.out.weigh_carefully(w_.s, v, stride, n);
+      b.out.weigh_carefully(w_.s, v_.from(first), n);
     } else if (by_rows_) {
-      weigh_rows(b, seen, whole, first, n, v, stride);
+      weigh_rows(b, seen, whole, first, n);
     } else {
-      weigh(b, reach, v, stride, seen.untouched);
+      weigh(b, seen, whole, reach, first);
     }
     seen.untouched = false;
   }
@@ -382,8 +352,7 @@ class FusedRun {
   // ---- S = Qᵀ·K
 
   // s[j][query] = scale·q·k_j, and the largest of each query; -inf beyond a vector's reach.
-  void scores(const Block& b, const Reach& reach, const Real* k, std::int64_t stride, Real* s,
-              Real* largest) {
+  void scores(const Block& b, const Reach& reach, const TileRows<Real>& k, Real* s, Real* largest) {
     const std::int64_t width = b.width();
     each_part(b, reach, [&](auto vectors, int v, std::int64_t from, std::int64_t to) {
       for (std::int64_t j = from; j < to; ++j) {
@@ -391,9 +360,8 @@ class FusedRun {
           hn::StoreU(hn::Set(d, -kInfinity), d, s + j * width + hidden * N);
         }
       }
-      T::template scores<vectors.value>(b.qt + v * N, width, p_.D, k + from * stride, stride,
-                                        to - from, s + from * width + v * N, largest + v * N,
-                                        ahead_);
+      T::template scores<vectors.value>(b.qt + v * N, width, p_.D, k.from(from), to - from,
+                                        s + from * width + v * N, largest + v * N, ahead_);
     });
   }
 
@@ -495,32 +463,29 @@ class FusedRun {
 
   // ---- O += P·V
 
-  void weigh(const Block& b, const Reach& reach, const Real* v, std::int64_t stride,
-             bool from_zero) {
+  void weigh(const Block& b, BlockKeys& seen, bool whole, const Reach& reach, std::int64_t first) {
     const std::int64_t width = b.width();
+    bool from_zero = seen.untouched;
     if (from_zero && reach.keys[0] == 0) {
       b.out.clear();
       from_zero = false;
     }
+    HWY_ALIGN Real inverse[kMaxVectors * N];
+    typename T::Final final;
+    if (whole && b.rows == width && p_.out.stride(2) == 1) final = end_sums(b, seen, inverse);
+    const TileRows<Real> v = v_.from(first);
     each_part(b, reach, [&](auto vectors, int q, std::int64_t from, std::int64_t to) {
-      T::template weigh<vectors.value>(w_.s + from * width + q * N, width, v + from * stride,
-                                       stride, to - from, from_zero, p_.Dv, b.out.at(0, q), ahead_);
+      T::template weigh<vectors.value>(w_.s + from * width + q * N, width, v.from(from), to - from,
+                                       from_zero, p_.Dv, b.out.at(0, q), final, ahead_);
       from_zero = false;
     });
   }
 
-  // The same with lanes that are columns, some vectors of them at a time. The last keys' sums go to
-  // the caller's memory, if they can.
-  void weigh_rows(const Block& b, BlockKeys& seen, bool whole, std::int64_t first, std::int64_t n,
-                  const Real* v, std::int64_t stride) {
+  // The same with lanes that are columns, some vectors of them at a time.
+  void weigh_rows(const Block& b, BlockKeys& seen, bool whole, std::int64_t first, std::int64_t n) {
     HWY_ALIGN Real inverse[kMaxVectors * N];
-    typename T::Final final;
-    if (key_end_ >= std::max(seen.last_end, prefix_) && may_write_sums_) {
-      invert_sums(b, inverse);
-      const MutableTensorView& out = p_.out;
-      final = {static_cast<Real*>(out.data()) + offset_in(out, b), out.stride(2), inverse};
-      seen.written = true;
-    }
+    const typename T::Final final = end_sums(b, seen, inverse);
+    const TileRows<Real> v = v_.from(first);
     const auto keys_of = [&](std::int64_t row, std::int64_t count) {
       if (whole) return n;
       const std::int64_t* end = w_.end + b.row + row;
@@ -533,9 +498,9 @@ class FusedRun {
       const auto weigh = [&](auto count) {
         typename T::Final end = final;
         if (end.to != nullptr) end.to += from * N;
-        T::template weigh_rows<count.value>(w_.s, b.width(), v + from * N, stride, keys_of,
-                                            seen.untouched, b.rows, b.out.o + from * N, p_.Dv, end,
-                                            ahead_);
+        T::template weigh_rows<count.value>(w_.s, b.width(), v.data + from * N, v.token_stride,
+                                            keys_of, seen.untouched, b.rows, b.out.o + from * N,
+                                            p_.Dv, end, ahead_);
       };
       switch (to - from) {
         case 2: weigh(std::integral_constant<int, 2>()); break;
@@ -546,19 +511,31 @@ class FusedRun {
     }
   }
 
+  // After these keys there are no more for the block: its sums go where the caller wants them, if
+  // they can.
+  typename T::Final end_sums(const Block& b, BlockKeys& seen, Real* inverse) const {
+    if (key_end_ < std::max(seen.last_end, prefix_) || !may_write_sums_) return {};
+    invert_sums(b, inverse);
+    seen.written = true;
+    const MutableTensorView& out = p_.out;
+    return {static_cast<Real*>(out.data()) + offset_in(out, b), out.stride(by_rows_ ? 2 : 3),
+            inverse};
+  }
+
   // Whether all values of this block of keys are numbers.
   bool values_finite() {
     if (v_checked_) return v_finite_;
     v_checked_ = true;
-    std::int64_t stride = 0;
-    const Real* v = values(stride);
+    const TileRows<Real> v = v_.from(key_begin_);
+    const std::int64_t keys = key_end_ - key_begin_;
+    const std::int64_t rows = v.turned() ? p_.Dv : keys, columns = v.turned() ? keys : p_.Dv;
     V zero = hn::Zero(d);
     Real tail = 0;
-    for (std::int64_t j = 0; j < key_end_ - key_begin_; ++j) {
-      const Real* row = v + j * stride;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const Real* row = v.data + r * (v.turned() ? v.column_stride : v.token_stride);
       std::int64_t c = 0;
-      for (; c + N <= p_.Dv; c += N) zero = hn::MulAdd(hn::LoadU(d, row + c), hn::Zero(d), zero);
-      for (; c < p_.Dv; ++c) tail += row[c] * Real{0};
+      for (; c + N <= columns; c += N) zero = hn::MulAdd(hn::LoadU(d, row + c), hn::Zero(d), zero);
+      for (; c < columns; ++c) tail += row[c] * Real{0};
     }
     v_finite_ = hn::AllTrue(d, hn::Eq(zero, hn::Zero(d))) && tail == 0;
     return v_finite_;
@@ -643,9 +620,9 @@ class FusedRun {
   std::int64_t blocks_ = 0, base_vectors_ = 0, wider_blocks_ = 0;
   std::int64_t prefix_ = 0;
   Real slope_ = 0;
-  Operand k_{}, v_{};
+  Operand<Real> k_, v_;
   std::int64_t key_begin_ = 0, key_end_ = 0;  // the block of keys at hand
-  bool k_ready_ = false, v_ready_ = false, v_checked_ = false, v_finite_ = false;
+  bool v_checked_ = false, v_finite_ = false;
 };
 
 template <class D>

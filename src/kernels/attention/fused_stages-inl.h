@@ -29,10 +29,8 @@ void FusedRun<D>::write_stages(const Stages& stages) {
 template <class D>
 void FusedRun<D>::write_stages_of(const Block& b, const BlockKeys& seen, const Stages& stages) {
   const std::int64_t n = key_end_ - key_begin_;
-  std::int64_t stride = 0;
   HWY_ALIGN Real largest[kMaxVectors * N];
-  const Real* k = keys(stride);
-  scores(b, Reach(n), k, stride, w_.s, largest);
+  scores(b, Reach(n), k_.from(key_begin_), w_.s, largest);
   const ScoreTile<D> tile{w_.s, n, b.vectors};
   write_tile(b, tile, stages.scores);
   if (stages.softcapped.data != nullptr) {

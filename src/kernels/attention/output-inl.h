@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "kernels/attention/attention.h"
+#include "kernels/attention/tile-inl.h"
 #include "kernels/simd/matrix-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -72,8 +73,8 @@ struct OutputTile {
   }
 
   // O += P·V for n keys, where weights of -0 mark what is hidden and adds nothing.
-  void weigh_carefully(const Real* p, const Real* v, std::int64_t stride, std::int64_t n) const {
-    if (by_rows) return weigh_rows_carefully(p, v, stride, n);
+  void weigh_carefully(const Real* p, const TileRows<Real>& v, std::int64_t n) const {
+    if (by_rows) return weigh_rows_carefully(p, v.data, v.token_stride, n);
     const hn::RebindToUnsigned<D> du;
     const auto minus_zero = hn::BitCast(du, hn::Set(d, Real{-0.0}));
     for (std::int64_t c = 0; c < columns; ++c) {
@@ -82,7 +83,7 @@ struct OutputTile {
         for (std::int64_t j = 0; j < n; ++j) {
           const V weight = hn::LoadU(d, p + (j * vectors + q) * N);
           const auto off = hn::RebindMask(d, hn::Eq(hn::BitCast(du, weight), minus_zero));
-          const V next = hn::MulAdd(hn::Set(d, v[j * stride + c]), weight, sum);
+          const V next = hn::MulAdd(hn::Set(d, *v.from(j, c).data), weight, sum);
           sum = hn::IfThenElse(off, sum, next);
         }
         hn::StoreU(sum, d, at(c, q));

@@ -34,6 +34,18 @@ constexpr int tile_rows(int vectors) { return vectors == 3 ? 4 : vectors == 2 ? 
 constexpr int tile_queries(int vectors) { return vectors == 3 ? 4 : 6; }
 #endif
 
+// Keys or values: element (j, i) of key j is data[j·token_stride + i·column_stride], and one of the
+// strides is 1: the latter, or the former where the rows are turned.
+template <typename Real>
+struct TileRows {
+  const Real* data;
+  std::int64_t token_stride, column_stride;
+  bool turned() const { return column_stride != 1; }
+  TileRows from(std::int64_t token, std::int64_t column = 0) const {
+    return {data + token * token_stride + column * column_stride, token_stride, column_stride};
+  }
+};
+
 template <class D>
 class Tile {
   using Real = hn::TFromD<D>;
@@ -42,66 +54,43 @@ class Tile {
   static constexpr std::int64_t N = hn::MaxLanes(D());
 
  public:
+  // Where sums go at the end, if `to` is not null: (sum + 0) times the factor of their query, so that
+  // they need not be read again. `stride`: from one row of the tile to the next.
+  struct Final {
+    Real* to = nullptr;
+    std::int64_t stride = 0;
+    const Real* factors = nullptr;  // from the tile's first query on
+    Final from(std::int64_t row, std::int64_t query = 0) const {
+      return to == nullptr ? *this : Final{to + row * stride, stride, factors + query};
+    }
+  };
+
   // s[j][query] = Σ_i qt[i][query]·k[j][i] for n keys, and the largest of each query. `width`: from
   // one row of qt and of s to the next, which may have more vectors than the QV that are computed.
   // Between tiles, `ahead` goes a step.
   template <int QV>
-  static HWY_NOINLINE void scores(const Real* qt, std::int64_t width, std::int64_t depth,
-                                  const Real* k, std::int64_t stride, std::int64_t n, Real* s,
-                                  Real* largest, FusedAhead& ahead) {
-    constexpr int KR = tile_rows(QV);
-    V top[QV];
-    HWY_UNROLL(4)
-    for (int v = 0; v < QV; ++v) top[v] = hn::Set(d, -std::numeric_limits<Real>::infinity());
-    std::int64_t j = 0;
-    for (; j + KR <= n; j += KR) {
-      score_tile<QV, KR>(qt, width, depth, k + j * stride, stride, s + j * width, top);
-      ahead.step();
+  static HWY_INLINE void scores(const Real* qt, std::int64_t width, std::int64_t depth,
+                                const TileRows<Real>& k, std::int64_t n, Real* s, Real* largest,
+                                FusedAhead& ahead) {
+    if (k.turned()) {
+      scores_of<QV, true>(qt, width, depth, k.data, k.column_stride, n, s, largest, ahead);
+    } else {
+      scores_of<QV, false>(qt, width, depth, k.data, k.token_stride, n, s, largest, ahead);
     }
-    if constexpr (KR > 4) {
-      for (; j + 4 <= n; j += 4) {
-        score_tile<QV, 4>(qt, width, depth, k + j * stride, stride, s + j * width, top);
-      }
-    }
-    if (j + 2 <= n) {
-      score_tile<QV, 2>(qt, width, depth, k + j * stride, stride, s + j * width, top);
-      j += 2;
-    }
-    if (j < n) score_tile<QV, 1>(qt, width, depth, k + j * stride, stride, s + j * width, top);
-    HWY_UNROLL(4)
-    for (int v = 0; v < QV; ++v) hn::StoreU(top[v], d, largest + v * N);
   }
 
   // ot[c][query] += Σ_j p[j][query]·v[j][c] for n keys; `from_zero`: = instead of +=. `width`: of
   // the rows of p and ot.
   template <int QV>
-  static HWY_NOINLINE void weigh(const Real* p, std::int64_t width, const Real* v,
-                                 std::int64_t stride, std::int64_t n, bool from_zero,
-                                 std::int64_t columns, Real* ot, FusedAhead& ahead) {
-    constexpr int DR = tile_rows(QV);
-    std::int64_t c = 0;
-    for (; c + DR <= columns; c += DR) {
-      weigh_tile<QV, DR>(p, width, v + c, stride, n, from_zero, ot + c * width);
-      ahead.step();
+  static HWY_INLINE void weigh(const Real* p, std::int64_t width, const TileRows<Real>& v,
+                               std::int64_t n, bool from_zero, std::int64_t columns, Real* ot,
+                               const Final& final, FusedAhead& ahead) {
+    if (v.turned()) {
+      weigh_of<QV, true>(p, width, v.data, v.column_stride, n, from_zero, columns, ot, final, ahead);
+    } else {
+      weigh_of<QV, false>(p, width, v.data, v.token_stride, n, from_zero, columns, ot, final, ahead);
     }
-    if constexpr (DR > 4) {
-      for (; c + 4 <= columns; c += 4)
-        weigh_tile<QV, 4>(p, width, v + c, stride, n, from_zero, ot + c * width);
-    }
-    if (c + 2 <= columns) {
-      weigh_tile<QV, 2>(p, width, v + c, stride, n, from_zero, ot + c * width);
-      c += 2;
-    }
-    if (c < columns) weigh_tile<QV, 1>(p, width, v + c, stride, n, from_zero, ot + c * width);
   }
-
-  // Where weigh_rows puts its sums at the end, if `to` is not null: (sum + 0) times the factor of the
-  // query, so that they need not be read again. `stride`: from one query to the next.
-  struct Final {
-    Real* to = nullptr;
-    std::int64_t stride = 0;
-    const Real* factors = nullptr;
-  };
 
   // The same sums, bit for bit, where lanes are CV vectors of columns: o[query][c] += …, for as many
   // queries as there are. From one row of v and of o to the next: `stride`, `columns`. Of the queries
@@ -116,16 +105,66 @@ class Tile {
     const std::int64_t tiles = (queries + kMost - 1) / kMost;
     for (std::int64_t t = 0, i = 0; t < tiles; ++t) {
       const std::int64_t count = queries * (t + 1) / tiles - i;
-      const Final end{final.to == nullptr ? nullptr : final.to + i * final.stride, final.stride,
-                      final.factors + i};
       weigh_queries<CV>(std::make_integer_sequence<int, kMost>(), count, p + i, width, v, stride,
-                        keys_of(i, count), from_zero, o + i * columns, columns, end);
+                        keys_of(i, count), from_zero, o + i * columns, columns, final.from(i, i));
       i += count;
       ahead.step();
     }
   }
 
  private:
+  // `stride`: from one row of k to the next, a key's or, if they are turned, a column's.
+  template <int QV, bool turned>
+  static HWY_NOINLINE void scores_of(const Real* qt, std::int64_t width, std::int64_t depth,
+                                     const Real* k, std::int64_t stride, std::int64_t n, Real* s,
+                                     Real* largest, FusedAhead& ahead) {
+    const std::int64_t step = turned ? 1 : stride;
+    constexpr int KR = tile_rows(QV);
+    V top[QV];
+    HWY_UNROLL(4)
+    for (int v = 0; v < QV; ++v) top[v] = hn::Set(d, -std::numeric_limits<Real>::infinity());
+    std::int64_t j = 0;
+    for (; j + KR <= n; j += KR) {
+      score_tile<QV, KR, turned>(qt, width, depth, k + j * step, stride, s + j * width, top);
+      ahead.step();
+    }
+    if constexpr (KR > 4) {
+      for (; j + 4 <= n; j += 4) {
+        score_tile<QV, 4, turned>(qt, width, depth, k + j * step, stride, s + j * width, top);
+      }
+    }
+    if (j + 2 <= n) {
+      score_tile<QV, 2, turned>(qt, width, depth, k + j * step, stride, s + j * width, top);
+      j += 2;
+    }
+    if (j < n) score_tile<QV, 1, turned>(qt, width, depth, k + j * step, stride, s + j * width, top);
+    HWY_UNROLL(4)
+    for (int v = 0; v < QV; ++v) hn::StoreU(top[v], d, largest + v * N);
+  }
+
+  template <int QV, bool turned>
+  static HWY_NOINLINE void weigh_of(const Real* p, std::int64_t width, const Real* v,
+                                    std::int64_t stride, std::int64_t n, bool from_zero,
+                                    std::int64_t columns, Real* ot, const Final& final,
+                                    FusedAhead& ahead) {
+    const std::int64_t step = turned ? stride : 1;
+    constexpr int DR = tile_rows(QV);
+    std::int64_t c = 0;
+    for (; c + DR <= columns; c += DR) {
+      weigh_tile<QV, DR, turned>(p, width, v + c * step, stride, n, from_zero, ot + c * width, final.from(c));
+      ahead.step();
+    }
+    if constexpr (DR > 4) {
+      for (; c + 4 <= columns; c += 4)
+        weigh_tile<QV, 4, turned>(p, width, v + c * step, stride, n, from_zero, ot + c * width, final.from(c));
+    }
+    if (c + 2 <= columns) {
+      weigh_tile<QV, 2, turned>(p, width, v + c * step, stride, n, from_zero, ot + c * width, final.from(c));
+      c += 2;
+    }
+    if (c < columns) weigh_tile<QV, 1, turned>(p, width, v + c * step, stride, n, from_zero, ot + c * width, final.from(c));
+  }
+
   // The tile of so many queries: one of 1, 2, …
   template <int CV, int... less>
   static HWY_INLINE void weigh_queries(std::integer_sequence<int, less...>, std::int64_t count,
@@ -183,7 +222,7 @@ class Tile {
     }
   }
 
-  template <int QV, int KR>
+  template <int QV, int KR, bool turned>
   static HWY_INLINE void score_tile(const Real* HWY_RESTRICT qt, std::int64_t width,
                                     std::int64_t depth, const Real* HWY_RESTRICT k,
                                     std::int64_t stride, Real* HWY_RESTRICT s,
@@ -201,7 +240,7 @@ class Tile {
       qt += width;
       HWY_UNROLL(16)
       for (int r = 0; r < KR; ++r) {
-        const V key = hn::Set(d, k[r * stride + i]);
+        const V key = hn::Set(d, turned ? k[i * stride + r] : k[r * stride + i]);
         HWY_UNROLL(4)
         for (int v = 0; v < QV; ++v) sum[r][v] = hn::MulAdd(key, q[v], sum[r][v]);
       }
@@ -216,10 +255,10 @@ class Tile {
     }
   }
 
-  template <int QV, int DR>
+  template <int QV, int DR, bool turned>
   static HWY_INLINE void weigh_tile(const Real* HWY_RESTRICT p, std::int64_t width,
                                     const Real* HWY_RESTRICT v, std::int64_t stride, std::int64_t n,
-                                    bool from_zero, Real* HWY_RESTRICT ot) {
+                                    bool from_zero, Real* HWY_RESTRICT ot, const Final& end) {
     V sum[DR][QV];
     HWY_UNROLL(16)
     for (int r = 0; r < DR; ++r) {
@@ -235,16 +274,28 @@ class Tile {
       p += width;
       HWY_UNROLL(16)
       for (int r = 0; r < DR; ++r) {
-        const V value = hn::Set(d, v[r]);
+        const V value = hn::Set(d, turned ? v[r * stride] : v[r]);
         HWY_UNROLL(4)
         for (int q = 0; q < QV; ++q) sum[r][q] = hn::MulAdd(value, weight[q], sum[r][q]);
       }
-      v += stride;
+      v += turned ? 1 : stride;
     }
-    HWY_UNROLL(16)
-    for (int r = 0; r < DR; ++r) {
-      HWY_UNROLL(4)
-      for (int q = 0; q < QV; ++q) hn::StoreU(sum[r][q], d, ot + r * width + q * N);
+    if (end.to == nullptr) {
+      HWY_UNROLL(16)
+      for (int r = 0; r < DR; ++r) {
+        HWY_UNROLL(4)
+        for (int q = 0; q < QV; ++q) hn::StoreU(sum[r][q], d, ot + r * width + q * N);
+      }
+      return;
+    }
+    HWY_UNROLL(4)
+    for (int q = 0; q < QV; ++q) {
+      const V factor = hn::LoadU(d, end.factors + q * N);
+      HWY_UNROLL(16)
+      for (int r = 0; r < DR; ++r) {
+        const V result = hn::Mul(hn::Add(sum[r][q], hn::Zero(d)), factor);
+        hn::StoreU(result, d, end.to + r * end.stride + q * N);
+      }
     }
   }
 };

@@ -1,0 +1,89 @@
+// K or V of a head, as the tiles of the fused forward read it. Included once for each target.
+
+#if defined(QKV_KERNELS_ATTENTION_OPERAND_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QKV_KERNELS_ATTENTION_OPERAND_INL_H_
+#undef QKV_KERNELS_ATTENTION_OPERAND_INL_H_
+#else
+#define QKV_KERNELS_ATTENTION_OPERAND_INL_H_
+#endif
+
+#include <cstdint>
+
+#include "kernels/attention/tile-inl.h"
+#include "kernels/simd/matrix-inl.h"
+#include "qkv/dtype.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace qkv::HWY_NAMESPACE {
+
+// Whether elements can be read and written as they are.
+template <typename Real>
+bool holds_real(DType dtype, const void* data) {
+  return dtype == (sizeof(Real) == 4 ? DType::f32 : DType::f64) &&
+         reinterpret_cast<std::uintptr_t>(data) % alignof(Real) == 0;
+}
+
+// In place where it can be: as rows of tokens, or turned, as a channel-first image has it. Else a
+// block of keys is copied when it is first asked for.
+template <typename Real>
+class Operand {
+ public:
+  Operand() = default;
+  // `token` is where the sequence begins. `passes`: how often a key will be read; `may_turn`: whether
+  // the reader takes a turned one.
+  Operand(const TensorView& view, std::int64_t token_offset, std::int64_t passes, bool may_turn,
+          Real* copy, Real* stage)
+      : data_(static_cast<const std::byte*>(view.data()) +
+              token_offset * static_cast<std::int64_t>(size_of(view.dtype()))),
+        dtype_(view.dtype()),
+        token_stride_(view.stride(2)),
+        column_stride_(view.stride(3)),
+        columns_(view.dim(3)),
+        copy_(copy),
+        stage_(stage) {
+    if (!holds_real<Real>(dtype_, data_)) return;
+    // Rows far apart fall into few sets of the cache, and out of the prefetcher's sight: if several
+    // blocks read them, a copy pays.
+    if (column_stride_ == 1) in_place_ = token_stride_ == columns_ || passes < 4;
+    // Lines of a multiple of 1 KB apart would meet in a few sets of the first cache.
+    if (token_stride_ == 1 && column_stride_ != 1 && may_turn) {
+      in_place_ = column_stride_ * static_cast<std::int64_t>(sizeof(Real)) % 1024 != 0;
+    }
+  }
+
+  // The block [begin, end) of keys is what is asked for from now on.
+  void enter(std::int64_t begin, std::int64_t end) {
+    begin_ = begin;
+    end_ = end;
+    ready_ = false;
+  }
+
+  // Its keys from `first` on.
+  TileRows<Real> from(std::int64_t first) {
+    const auto at = [&](std::int64_t token) {
+      return data_ + token * token_stride_ * static_cast<std::int64_t>(size_of(dtype_));
+    };
+    if (in_place_) {
+      return {reinterpret_cast<const Real*>(at(first)), token_stride_, column_stride_};
+    }
+    if (!ready_) {
+      read_matrix<Real>({at(begin_), dtype_, token_stride_, column_stride_}, end_ - begin_, columns_,
+                        copy_, columns_, stage_);
+      ready_ = true;
+    }
+    return {copy_ + (first - begin_) * columns_, columns_, 1};
+  }
+
+ private:
+  const std::byte* data_ = nullptr;
+  DType dtype_ = DType::f32;
+  std::int64_t token_stride_ = 0, column_stride_ = 0, columns_ = 0;
+  Real *copy_ = nullptr, *stage_ = nullptr;
+  bool in_place_ = false, ready_ = false;
+  std::int64_t begin_ = 0, end_ = 0;
+};
+
+}  // namespace qkv::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
