@@ -61,6 +61,12 @@ FusedUnit unit_at(const AttentionProblem& p, const FusedSplit& split, std::int64
   return unit;
 }
 
+// Whether keys or values are of the type that is computed with, and their rows or columns contiguous.
+bool lies_as_read(const AttentionProblem& p, const TensorView& view) {
+  return view.dtype() == (p.accumulate_f64 ? DType::f64 : DType::f32) &&
+         (view.stride(3) == 1 || view.stride(2) == 1);
+}
+
 // Lanes that the queries of a sequence take up, empty ones included.
 std::int64_t filled_lanes(const AttentionProblem& p, const FusedKernel& kernel) {
   const std::int64_t queries =
@@ -106,8 +112,7 @@ FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int
   const std::int64_t all = p.B * p.Hq * blocks;
   std::int64_t fair = all / (workers * kUnitsPerThread);
   // Each unit of these makes its own copy, which should serve more than a block.
-  const bool copies = p.key.stride(3) != 1 || p.value.stride(3) != 1 ||
-                      p.key.dtype() != (p.accumulate_f64 ? DType::f64 : DType::f32);
+  const bool copies = !lies_as_read(p, p.key) || !lies_as_read(p, p.value);
   if (copies) fair = std::max(fair, std::min(kCopyBlocks, all / workers));
   const std::int64_t per_unit =
       std::clamp<std::int64_t>(fair, 1, std::max<std::int64_t>(1, std::min(fit, blocks)));
