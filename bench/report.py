@@ -15,9 +15,16 @@ def milliseconds(seconds):
 
 
 def percent_of_peak(row, result, peak):
-    """Of the FMA peak or, where reading is all there is to do, of the bandwidth beside the samples."""
+    """Of the FMA peak beside the samples or, where reading is all there is to do, of the bandwidth."""
     if row.get("memory") and result.get("readable"):
         return 100 * row["bytes"] / result["readable"]
+    if result.get("computable"):
+        return 100 * row["flops"] / result["computable"]
+    return percent_of_best(row, result, peak)
+
+
+def percent_of_best(row, result, peak):
+    """Of the best FMA probe of the run, which may be of a moment at which the clock was higher."""
     return 100 * row["flops"] / result["seconds"] / (peak * 1e9)
 
 
@@ -38,9 +45,12 @@ def cell(row, library, peak):
         return "–"
     name, result = best
     mark = "~" if result.get("noisy") else ""
-    share = percent_of_peak(row, result, peak)
-    label = "" if library == "qkv" else f" {name}"
-    return f"{milliseconds(result['seconds'])}{mark} ({share:.0f}){label}"
+    share = f"{percent_of_peak(row, result, peak):.0f}"
+    if library != "qkv":
+        return f"{milliseconds(result['seconds'])}{mark} ({share}) {name}"
+    if not row.get("memory"):
+        share += f", {percent_of_best(row, result, peak):.0f}"
+    return f"{milliseconds(result['seconds'])}{mark} ({share})"
 
 
 def goal_cell(row, peak):
@@ -85,9 +95,11 @@ def notes(report):
     probes = report["probes"]
     lines = [
         f"ms (% of the FMA peak; decode: of the bandwidth), {report['threads']} threads, f32, medians; {report['machine']['cpu']}",
-        f"peak: {probes['fma']:.0f} GFLOP/s ({probes['target']}), {probes['bandwidth']:.1f} GB/s from memory; "
-        f"samples beside an FMA probe below {probes['undisturbed']:.0%} of it, or while others worked, are dropped; "
-        "~ where fewer than 3 are left",
+        f"peak: the better of the two FMA probes beside each sample ({probes['target']}; of all probes half were within "
+        f"{probes['fma_quartiles'][0]:.0f}–{probes['fma_quartiles'][1]:.0f} GFLOP/s, the best {probes['fma']:.0f}: of that is "
+        f"the second %); {probes['bandwidth']:.1f} GB/s from memory",
+        f"dropped: samples whose probes differ by more than {1 - probes['agree']:.0%} or are below "
+        f"{probes['undisturbed']:.0%} of the best, or while others worked; ~ where fewer than 3 are left",
     ]
     if probes["share_of_cores"] < 0.8:
         lines.append(f"all threads together reached {probes['share_of_cores']:.0%} of what each can alone: the machine "
@@ -119,7 +131,8 @@ def details(report):
                 share = percent_of_peak(row, result, peak)
                 counted = (f"{result['count'] - result['dropped']} of {result['count']} samples"
                            if result.get("sampled") else "tried once, too slow to go on")
-                lines.append(f"{label}: {milliseconds(result['seconds'])} ms, {share:.0f} %, {counted}, "
+                lines.append(f"{label}: {milliseconds(result['seconds'])} ms, {share:.1f} %, "
+                             f"{percent_of_best(row, result, peak):.1f} % of the best probe, {counted}, "
                              f"error {result['error']:.1e}"
                              + (f", from ours {result['difference']:.1e}" if "difference" in result else ""))
     return "\n".join(lines)

@@ -1,7 +1,9 @@
 """All contenders on one problem, in rounds: each runs once a round, between two probes.
 
-A sample counts only if both probes beside it saw an undisturbed machine, and nobody else had the cores
-meanwhile. Contenders are processes of their own (worker.py), of which one runs at a time.
+What a core can do changes by the second on a machine that is shared: its clock follows what others do. So
+samples are short and many, and each is compared with what the machine could do at that moment: the better of
+the two probes beside it. A sample counts only if these agree, so that it was one moment, and nobody else had
+the cores meanwhile. Contenders are processes of their own (worker.py), of which one runs at a time.
 """
 
 import json
@@ -15,12 +17,13 @@ from pathlib import Path
 
 from qkv import _core
 
-UNDISTURBED = 0.95  # of the run's best probe, which 9 of 10 reach when nobody else is there
+AGREE = 0.95  # of the better of the two FMA probes beside a sample, by the other
+UNDISTURBED = 0.8  # of the run's best FMA probe, by both: below that somebody else is on the cores
 STEADY = 0.85  # of the better of two bandwidth probes, by the other
 OTHERS = 0.08  # of the cores' time during a sample that others may have had; ticks of 10 ms are how finely that is known
 SETTLE = 0.02  # seconds that idle threads of the last contender may still spin
 PATIENCE = 10  # probes that a sample waits for a quiet moment
-SAMPLE = 0.2  # seconds that a sample takes at least, by repetition
+SAMPLE = 0.05  # seconds that a sample takes at least, by repetition
 
 
 def busy_seconds():
@@ -74,26 +77,32 @@ class Probes:
         self.threads, self.target = threads, target or ""
         self.fma, self.bandwidth = [], []
         for _ in range(20):  # the peak, before anything is judged by it
-            self.measure()
+            self.measure(memory=True)
 
-    def measure(self):
+    def measure(self, memory):
+        """(GFLOP/s, GB/s) of this moment; the latter is the last one known where `memory` does not matter."""
         time.sleep(SETTLE)
-        now = (_core.fma_probe(self.threads, self.target), _core.bandwidth_probe(self.threads))
-        self.fma.append(now[0])
-        self.bandwidth.append(now[1])
-        return now
+        self.fma.append(_core.fma_probe(self.threads, self.target))
+        if memory:
+            self.bandwidth.append(_core.bandwidth_probe(self.threads))
+        return self.fma[-1], self.bandwidth[-1]
 
-    def wait_for_quiet(self, now):
+    def wait_for_quiet(self, now, memory):
         """The probe before a sample: `now`, or a later one if that was disturbed."""
         for _ in range(PATIENCE):
             if self.is_quiet(now):
                 break
-            now = self.measure()
+            now = self.measure(memory)
         return now
 
     def peak(self):
         """No probe can be too fast: the best is what the machine can do."""
         return max(self.fma), max(self.bandwidth)
+
+    def quartiles(self):
+        """Between which half of the FMA probes were."""
+        low, _, high = statistics.quantiles(self.fma, n=4)
+        return low, high
 
     def is_quiet(self, now):
         return now[0] >= UNDISTURBED * self.peak()[0]
@@ -143,30 +152,33 @@ def worth_sampling(results):
 
 
 def sample(contenders, results, chosen, probes, rounds, budget, memory):
-    """Fills results[…]["samples"] with (seconds, share of the cores that others had, undisturbed, GB/s beside it)."""
+    """Fills results[…]["samples"]."""
     by_name = {contender.library: contender for contender in contenders}
     for library, contender in by_name.items():
         contender.ask("keep", variants=[variant for name, variant in chosen if name == library])
-    after = probes.measure()
+    after = probes.measure(memory)
     for turn in range(3 * rounds):  # `rounds` good samples; a busy machine gets three chances for each
         start = turn % len(chosen)
         for library, variant in chosen[start:] + chosen[:start]:
             result = results[library, variant]
-            good = sum(quiet for _, _, quiet, _ in result["samples"])
+            good = sum(sample["quiet"] for sample in result["samples"])
             if good >= rounds or good >= 3 and result.get("spent", 0) > budget:
                 continue
             if result.get("spent", 0) > 3 * budget and len(result["samples"]) >= 3:
                 continue  # slow, and no quiet moment to be had: the others go on without it
             times = max(2 if variant == "throughput" else 1, int(SAMPLE / result["seconds"]))
-            before, busy = probes.wait_for_quiet(after), busy_seconds()
+            before, busy = probes.wait_for_quiet(after, memory), busy_seconds()
             answer = by_name[library].ask("run", variant=variant, times=times)
-            seconds, spent = answer["seconds"], answer["lasted"]
+            spent = answer["lasted"]
             others = (busy_seconds() - busy - answer["worked"]) / (spent * probes.threads)
-            after = probes.measure()
+            after = probes.measure(memory)
             quiet = probes.is_quiet(before) and probes.is_quiet(after) and others < OTHERS
+            quiet = quiet and min(before[0], after[0]) >= AGREE * max(before[0], after[0])
             if memory:  # shared with other machines of the host, whose turns take seconds
                 quiet = quiet and min(before[1], after[1]) >= STEADY * max(before[1], after[1])
-            result["samples"].append((seconds, others, quiet, (before[1] + after[1]) / 2))
+            result["samples"].append({
+                "seconds": answer["seconds"], "quiet": quiet, "others": others,
+                "fma": max(before[0], after[0]), "bandwidth": (before[1] + after[1]) / 2})
             result["spent"] = result.get("spent", 0) + spent
 
 
@@ -177,15 +189,16 @@ def summarise(results):
         result.pop("spent", None)
         if not samples:
             continue
-        good = [(seconds, beside) for seconds, _, quiet, beside in samples if quiet]
+        good = [sample for sample in samples if sample["quiet"]]
         result["count"], result["dropped"] = len(samples), len(samples) - len(good)
         result["noisy"] = len(good) < 3
         if result["noisy"]:
-            good = [(sample[0], sample[3]) for sample in sorted(samples, key=lambda s: s[1])[:3]]
-        result["seconds"] = statistics.median(seconds for seconds, _ in good)
-        # What could have been read meanwhile, at the bandwidth of that moment.
-        result["readable"] = statistics.median(seconds * beside for seconds, beside in good) * 1e9
-        result["fastest"] = min(sample[0] for sample in samples)
+            good = sorted(samples, key=lambda sample: sample["others"])[:3]
+        result["seconds"] = statistics.median(sample["seconds"] for sample in good)
+        # What could have been computed, and read, in that time at that moment.
+        result["computable"] = statistics.median(s["seconds"] * s["fma"] for s in good) * 1e9
+        result["readable"] = statistics.median(s["seconds"] * s["bandwidth"] for s in good) * 1e9
+        result["fastest"] = min(sample["seconds"] for sample in samples)
         result["sampled"] = True
 
 

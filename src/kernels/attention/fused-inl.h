@@ -59,13 +59,13 @@ class FusedRun {
     wider_blocks_ = vectors % blocks_;
     slope_ =
         p_.alibi.has_value() ? load_real<Real>(p_.alibi, unit.head * p_.alibi.stride(0)) : Real{0};
-    const auto operand = [&](const TensorView& view, bool may_turn, Real* copy) {
+    const auto operand = [&](const TensorView& view, std::int64_t by_vectors, Real* copy) {
       const std::int64_t token = seq_.batch * view.stride(0) + kv_head_ * view.stride(1) +
                                  seq_.key_begin * view.stride(2);
-      return Operand<Real>(view, token, blocks_, may_turn, copy, w_.stage);
+      return Operand<Real>(view, token, blocks_, by_vectors, copy, w_.stage);
     };
-    k_ = operand(p_.key, true, w_.k);
-    v_ = operand(p_.value, !by_rows_, w_.v);
+    k_ = operand(p_.key, 0, w_.k);
+    v_ = operand(p_.value, by_rows_ ? N : 0, w_.v);
   }
 
   void run() {

@@ -29,12 +29,13 @@ template <typename Real>
 class Operand {
  public:
   Operand() = default;
-  // `token` is where the sequence begins. `passes`: how often a key will be read; `may_turn`: whether
-  // the reader takes a turned one.
-  Operand(const TensorView& view, std::int64_t token_offset, std::int64_t passes, bool may_turn,
+  // `token` is where the sequence begins, as an offset in elements. `passes`: how many blocks of queries
+  // will read it. `by_vectors`: columns are read as vectors of so many; 0: one by one, and then it may
+  // be turned.
+  Operand(const TensorView& view, std::int64_t token, std::int64_t passes, std::int64_t by_vectors,
           Real* copy, Real* stage)
       : data_(static_cast<const std::byte*>(view.data()) +
-              token_offset * static_cast<std::int64_t>(size_of(view.dtype()))),
+              token * static_cast<std::int64_t>(size_of(view.dtype()))),
         dtype_(view.dtype()),
         token_stride_(view.stride(2)),
         column_stride_(view.stride(3)),
@@ -45,8 +46,10 @@ class Operand {
     // Rows far apart fall into few sets of the cache, and out of the prefetcher's sight: if several
     // blocks read them, a copy pays.
     if (column_stride_ == 1) in_place_ = token_stride_ == columns_ || passes < 4;
+    // So it does for vectors that lie across two lines of the cache (NumPy aligns to 16 bytes).
+    if (by_vectors > 0 && passes >= 3) in_place_ = in_place_ && is_aligned_to(by_vectors);
     // Lines of a multiple of 1 KB apart would meet in a few sets of the first cache.
-    if (token_stride_ == 1 && column_stride_ != 1 && may_turn) {
+    if (token_stride_ == 1 && column_stride_ != 1 && by_vectors == 0) {
       in_place_ = column_stride_ * static_cast<std::int64_t>(sizeof(Real)) % 1024 != 0;
     }
   }
@@ -75,6 +78,12 @@ class Operand {
   }
 
  private:
+  bool is_aligned_to(std::int64_t elements) const {
+    const std::int64_t bytes = elements * static_cast<std::int64_t>(sizeof(Real));
+    return reinterpret_cast<std::uintptr_t>(data_) % static_cast<std::uintptr_t>(bytes) == 0 &&
+           token_stride_ % elements == 0;
+  }
+
   const std::byte* data_ = nullptr;
   DType dtype_ = DType::f32;
   std::int64_t token_stride_ = 0, column_stride_ = 0, columns_ = 0;
