@@ -268,7 +268,7 @@ class FusedRun {
     bool partly = !whole;
     if (data) {
       const ScoreTile<D> addend = read_addend(b, first, n, mask == Flags::mixed);
-      if (!whole) hide(b, seen, addend, first, nullptr);
+      if (!whole) hide(b, seen, addend, first, nullptr, nullptr);
       bool any = false, all = true;
       addend.scan(any, all);
       if (!any) return;
@@ -282,8 +282,9 @@ class FusedRun {
     if (changed) adjust(b, tile, first);
     if (data) {
       tile.add(w_.addend, largest);
-    } else if (changed || !whole) {
-      if (!whole) hide(b, seen, tile, first, b.seen);
+    } else if (!whole) {
+      hide(b, seen, tile, first, b.seen, largest);
+    } else if (changed) {
       tile.maximum(largest);
     }
     if (data && partly) {
@@ -375,13 +376,15 @@ class FusedRun {
     }
   }
 
-  // `seen`: as in ScoreTile::hide.
+  // `seen`, `largest`: as in ScoreTile::hide.
   void hide(const Block& b, const BlockKeys& keys, const ScoreTile<D>& tile, std::int64_t first,
-            Real* seen) const {
+            Real* seen, Real* largest) const {
+    const bool ends_only = keys.last_begin <= first && prefix_ <= first;
     const std::int64_t visible =
         keys.last_begin <= first ? std::clamp<std::int64_t>(keys.first_end - first, 0, tile.keys)
                                  : 0;
-    tile.hide(visible, first, w_.begin + b.row, w_.end + b.row, b.rows, prefix_, seen);
+    tile.hide({first, visible, w_.begin + b.row, w_.end + b.row, b.rows, prefix_, ends_only}, seen,
+              largest);
   }
 
   // The addend of a call that has neither bias nor mask.
@@ -389,7 +392,7 @@ class FusedRun {
                            std::int64_t n) const {
     const ScoreTile<D> addend{w_.addend, n, b.vectors};
     std::fill(addend.s, addend.s + addend.size(), Real{0});
-    hide(b, keys, addend, first, nullptr);
+    hide(b, keys, addend, first, nullptr, nullptr);
   }
 
   // addend[j][query] = bias, -inf where the mask hides. Lanes past the last query: hidden.

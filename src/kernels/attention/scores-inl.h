@@ -138,36 +138,56 @@ struct ScoreTile {
     }
   }
 
-  // Hides what is neither in [begin, end) of its query nor before the prefix. Counted from `first`,
-  // the tile's first key. The first `visible` keys of the tile are known to be seen by all. Lanes
-  // past the last of `queries` do as that one does. Queries that see a key get 1 in seen_of, unless
-  // that is null.
-  void hide(std::int64_t visible, std::int64_t first, const std::int64_t* begin,
-            const std::int64_t* end, std::int64_t queries, std::int64_t prefix,
-            Real* seen_of) const {
+  // Which keys of a sequence the queries of a tile see by structure: [begin, end) of each query, and
+  // what is before the prefix. Lanes past the last of `queries` do as that one does.
+  struct Structure {
+    std::int64_t first;    // the tile's first key
+    std::int64_t visible;  // of the tile's keys, so many from the first on are seen by all
+    const std::int64_t *begin, *end;
+    std::int64_t queries, prefix;
+    bool ends_only;  // every query sees all keys before its end
+  };
+
+  // Hides what structure does. Queries that see a key get 1 in `seen`, and the largest of what they
+  // see in `largest`, unless these are null.
+  void hide(const Structure& by, Real* seen, Real* largest) const {
     const auto relative = [&](std::int64_t key) {
-      return static_cast<Real>(std::clamp<std::int64_t>(key - first, 0, keys));
+      return static_cast<Real>(std::clamp<std::int64_t>(key - by.first, 0, keys));
     };
-    const V prefix_end = hn::Set(d, relative(prefix));
+    const V prefix_end = hn::Set(d, relative(by.prefix));
     for (int v = 0; v < vectors; ++v) {
       HWY_ALIGN Real begins[N], ends[N];
       for (std::int64_t l = 0; l < N; ++l) {
-        const std::int64_t i = std::min(v * N + l, queries - 1);
-        begins[l] = relative(begin[i]);
-        ends[l] = relative(end[i]);
+        const std::int64_t i = std::min(v * N + l, by.queries - 1);
+        begins[l] = relative(by.begin[i]);
+        ends[l] = relative(by.end[i]);
       }
       const V from = hn::Load(d, begins), to = hn::Load(d, ends);
-      V seen = hn::Set(d, visible > 0 ? Real{1} : Real{0});
-      for (std::int64_t j = visible; j < keys; ++j) {
-        const V key = hn::Set(d, static_cast<Real>(j));
-        const auto band = hn::And(hn::Ge(key, from), hn::Lt(key, to));
-        const auto sees = hn::Or(band, hn::Lt(key, prefix_end));
-        hn::StoreU(hn::IfThenElse(sees, hn::LoadU(d, at(j, v)), minus_infinity()), d, at(j, v));
-        seen = hn::IfThenElse(sees, hn::Set(d, Real{1}), seen);
+      V top = minus_infinity();
+      for (std::int64_t j = 0; largest != nullptr && j < by.visible; ++j) {
+        top = hn::Max(top, hn::LoadU(d, at(j, v)));
       }
-      if (seen_of != nullptr) {
-        hn::StoreU(hn::Max(seen, hn::LoadU(d, seen_of + v * N)), d, seen_of + v * N);
+      const auto keep = [&](std::int64_t j, auto sees) HWY_ATTR {
+        const V kept = hn::IfThenElse(sees, hn::LoadU(d, at(j, v)), minus_infinity());
+        hn::StoreU(kept, d, at(j, v));
+        top = hn::Max(top, kept);
+      };
+      if (by.ends_only) {
+        for (std::int64_t j = by.visible; j < keys; ++j) {
+          keep(j, hn::Lt(hn::Set(d, static_cast<Real>(j)), to));
+        }
+      } else {
+        for (std::int64_t j = by.visible; j < keys; ++j) {
+          const V key = hn::Set(d, static_cast<Real>(j));
+          const auto band = hn::And(hn::Ge(key, from), hn::Lt(key, to));
+          keep(j, hn::Or(band, hn::Lt(key, prefix_end)));
+        }
       }
+      if (largest != nullptr) hn::StoreU(top, d, largest + v * N);
+      if (seen == nullptr) continue;
+      const auto sees = hn::Or(hn::Lt(from, to), hn::Lt(hn::Zero(d), prefix_end));
+      const V one = hn::IfThenElseZero(sees, hn::Set(d, Real{1}));
+      hn::StoreU(hn::Max(one, hn::LoadU(d, seen + v * N)), d, seen + v * N);
     }
   }
 
