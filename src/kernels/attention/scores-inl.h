@@ -142,7 +142,7 @@ struct ScoreTile {
   // what is before the prefix. Lanes past the last of `queries` do as that one does.
   struct Structure {
     std::int64_t first;    // the tile's first key
-    std::int64_t visible;  // of the tile's keys, so many from the first on are seen by all
+    std::int64_t visible;  // of the tile's keys, so many from the first on are seen by all queries
     const std::int64_t *begin, *end;
     std::int64_t queries, prefix;
     bool ends_only;  // every query sees all keys before its end
@@ -163,26 +163,21 @@ struct ScoreTile {
         ends[l] = relative(by.end[i]);
       }
       const V from = hn::Load(d, begins), to = hn::Load(d, ends);
-      V top = minus_infinity();
-      for (std::int64_t j = 0; largest != nullptr && j < by.visible; ++j) {
-        top = hn::Max(top, hn::LoadU(d, at(j, v)));
-      }
-      const auto keep = [&](std::int64_t j, auto sees) HWY_ATTR {
+      // What this vector's queries all see, and what none of them does, needs no comparison.
+      const auto whole = [](Real key) { return static_cast<std::int64_t>(key); };
+      const std::int64_t visible =
+          by.ends_only ? whole(*std::min_element(ends, ends + N)) : by.visible;
+      const std::int64_t hidden = by.ends_only ? whole(*std::max_element(ends, ends + N)) : keys;
+      V top = largest == nullptr ? minus_infinity() : maximum_of(v, visible);
+      for (std::int64_t j = visible; j < hidden; ++j) {
+        const V key = hn::Set(d, static_cast<Real>(j));
+        const auto band = hn::And(hn::Ge(key, from), hn::Lt(key, to));
+        const auto sees = hn::Or(band, hn::Lt(key, prefix_end));
         const V kept = hn::IfThenElse(sees, hn::LoadU(d, at(j, v)), minus_infinity());
         hn::StoreU(kept, d, at(j, v));
         top = hn::Max(top, kept);
-      };
-      if (by.ends_only) {
-        for (std::int64_t j = by.visible; j < keys; ++j) {
-          keep(j, hn::Lt(hn::Set(d, static_cast<Real>(j)), to));
-        }
-      } else {
-        for (std::int64_t j = by.visible; j < keys; ++j) {
-          const V key = hn::Set(d, static_cast<Real>(j));
-          const auto band = hn::And(hn::Ge(key, from), hn::Lt(key, to));
-          keep(j, hn::Or(band, hn::Lt(key, prefix_end)));
-        }
       }
+      for (std::int64_t j = hidden; j < keys; ++j) hn::StoreU(minus_infinity(), d, at(j, v));
       if (largest != nullptr) hn::StoreU(top, d, largest + v * N);
       if (seen == nullptr) continue;
       const auto sees = hn::Or(hn::Lt(from, to), hn::Lt(hn::Zero(d), prefix_end));
@@ -203,11 +198,21 @@ struct ScoreTile {
   }
 
   void maximum(Real* largest) const {
-    for (int v = 0; v < vectors; ++v) {
-      V top = minus_infinity();
-      for (std::int64_t j = 0; j < keys; ++j) top = hn::Max(top, hn::LoadU(d, at(j, v)));
-      hn::StoreU(top, d, largest + v * N);
+    for (int v = 0; v < vectors; ++v) hn::StoreU(maximum_of(v, keys), d, largest + v * N);
+  }
+
+  // The largest of a vector's first n keys, in four chains: one would wait for itself.
+  V maximum_of(int v, std::int64_t n) const {
+    V a = minus_infinity(), b = a, c = a, e = a;
+    std::int64_t j = 0;
+    for (; j + 4 <= n; j += 4) {
+      a = hn::Max(a, hn::LoadU(d, at(j, v)));
+      b = hn::Max(b, hn::LoadU(d, at(j + 1, v)));
+      c = hn::Max(c, hn::LoadU(d, at(j + 2, v)));
+      e = hn::Max(e, hn::LoadU(d, at(j + 3, v)));
     }
+    for (; j < n; ++j) a = hn::Max(a, hn::LoadU(d, at(j, v)));
+    return hn::Max(hn::Max(a, b), hn::Max(c, e));
   }
 
   // seen = 1 for queries that see a key here; of an addend.
