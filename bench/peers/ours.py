@@ -1,8 +1,7 @@
 """qkv.attention, as a user calls it. QKV_TARGET in the environment chooses the SIMD target."""
 
-import numpy as np
-
 import qkv
+from problem import aligned
 
 from . import Prepared, Variant, repeat
 
@@ -14,7 +13,7 @@ def versions():
 def prepare(problem, threads):
     q, k, v, bias = problem.inputs()
     shape = (problem.B, problem.Hq, problem.Tq, problem.Dv)
-    out = np.empty(shape if problem.layout == "bhtd" else (*shape[:2], shape[3], shape[2]), np.float32)
+    out = aligned(shape if problem.layout == "bhtd" else (*shape[:2], shape[3], shape[2]))
     options = dict(
         causal="top_left" if problem.causal else None,
         softcap=problem.softcap or None,
