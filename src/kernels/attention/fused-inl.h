@@ -294,7 +294,7 @@ class FusedRun {
         hn::StoreU(hn::Set(d, Real{1}), d, b.seen + i);
       }
     }
-    raise_maximum(b, largest, with_output && !seen.untouched);
+    raise_maximum(b, largest, with_output, with_output && seen.untouched);
     // 0·NaN is NaN: where a hidden value may be no number, it is left out instead.
     const bool careful = with_output && partly && !values_finite();
     if (careful && !data) structure_as_addend(b, seen, first, n);
@@ -450,13 +450,15 @@ class FusedRun {
 
   // ---- softmax
 
-  void raise_maximum(const Block& b, const Real* largest, bool with_output) const {
+  // `first`: nothing was summed up yet.
+  void raise_maximum(const Block& b, const Real* largest, bool with_output, bool first) const {
     for (int v = 0; v < b.vectors; ++v) {
       const V old = hn::LoadU(d, b.max + v * N), top = hn::Load(d, largest + v * N);
       const auto grows = hn::Gt(top, hn::Add(old, hn::Set(d, static_cast<Real>(kLazy))));
       if (hn::AllFalse(d, grows)) continue;
       const V now = hn::IfThenElse(grows, top, old);
       hn::StoreU(now, d, b.max + v * N);
+      if (first) continue;
       // exp(0) need not be 1 to the last bit: lanes that stay are left alone.
       const V factor = hn::IfThenElse(grows, Relative(old).to(Relative(now)), hn::Set(d, Real{1}));
       hn::StoreU(hn::Mul(hn::LoadU(d, b.sum + v * N), factor), d, b.sum + v * N);

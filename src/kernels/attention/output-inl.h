@@ -139,8 +139,8 @@ struct OutputTile {
       Real* row = in_place ? static_cast<Real*>(at) : stage;
       const V factor = hn::Set(d, factors[i]);
       for (std::int64_t c = 0; c < columns; c += N) {
-        const V sum = hn::Add(hn::LoadU(d, o + i * columns + c), hn::Zero(d));
-        hn::StoreU(hn::Mul(sum, factor), d, row + c);
+        const V sum = hn::LoadU(d, o + i * columns + c);
+        hn::StoreU(hn::MulAdd(sum, factor, hn::Zero(d)), d, row + c);
       }
       if (!in_place) write_row<T>(stage, columns, at);
     }

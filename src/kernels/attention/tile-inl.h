@@ -54,8 +54,8 @@ class Tile {
   static constexpr std::int64_t N = hn::MaxLanes(D());
 
  public:
-  // Where sums go at the end, if `to` is not null: (sum + 0) times the factor of their query, so that
-  // they need not be read again. `stride`: from one row of the tile to the next.
+  // Where sums go at the end, if `to` is not null: times the factor of their query, + 0, so that they
+  // need not be read again and none is -0. `stride`: from one row of the tile to the next.
   struct Final {
     Real* to = nullptr;
     std::int64_t stride = 0;
@@ -216,8 +216,7 @@ class Tile {
       const V factor = hn::Set(d, end.factors[r]);
       HWY_UNROLL(4)
       for (int c = 0; c < CV; ++c) {
-        const V result = hn::Mul(hn::Add(sum[r][c], hn::Zero(d)), factor);
-        hn::StoreU(result, d, end.to + r * end.stride + c * N);
+        hn::StoreU(hn::MulAdd(sum[r][c], factor, hn::Zero(d)), d, end.to + r * end.stride + c * N);
       }
     }
   }
@@ -293,8 +292,7 @@ class Tile {
       const V factor = hn::LoadU(d, end.factors + q * N);
       HWY_UNROLL(16)
       for (int r = 0; r < DR; ++r) {
-        const V result = hn::Mul(hn::Add(sum[r][q], hn::Zero(d)), factor);
-        hn::StoreU(result, d, end.to + r * end.stride + q * N);
+        hn::StoreU(hn::MulAdd(sum[r][q], factor, hn::Zero(d)), d, end.to + r * end.stride + q * N);
       }
     }
   }

@@ -133,10 +133,10 @@ struct ScaledColumns {
   // x holds columns [column, column + 4) in each of its 128-bit blocks.
   template <class D>
   HWY_INLINE hn::Vec<D> apply(D d, std::int64_t column, hn::Vec<D> x) const {
-    return hn::Mul(hn::Add(x, hn::Zero(d)), hn::LoadDup128(d, factors + column));
+    return hn::MulAdd(x, hn::LoadDup128(d, factors + column), hn::Zero(d));
   }
   HWY_INLINE Real apply(std::int64_t column, Real x) const {
-    return (x + Real{0}) * factors[column];
+    return x * factors[column] + Real{0};
   }
 };
 
