@@ -65,7 +65,8 @@ class AttentionLayout : public ::testing::TestWithParam<Sizes> {
   }
 
   const Sizes size = GetParam();
-  Tensor q{DType::f32, {1, size.heads, size.Tq, size.D}}, k{DType::f32, {1, size.heads, size.Tk, size.D}},
+  Tensor q{DType::f32, {1, size.heads, size.Tq, size.D}},
+      k{DType::f32, {1, size.heads, size.Tk, size.D}},
       v{DType::f32, {1, size.heads, size.Tk, size.Dv}};
 };
 
@@ -104,11 +105,12 @@ TEST_P(AttentionLayout, ChangesNoBitBesideHiddenNan) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, AttentionLayout, ::testing::ValuesIn(kSizes), [](const auto& chosen) {
-  const Sizes& s = chosen.param;
-  return "Tq" + std::to_string(s.Tq) + "Tk" + std::to_string(s.Tk) + "D" + std::to_string(s.D) +
-         "Dv" + std::to_string(s.Dv);
-});
+INSTANTIATE_TEST_SUITE_P(Sizes, AttentionLayout, ::testing::ValuesIn(kSizes),
+                         [](const auto& chosen) {
+                           const Sizes& s = chosen.param;
+                           return "Tq" + std::to_string(s.Tq) + "Tk" + std::to_string(s.Tk) + "D" +
+                                  std::to_string(s.D) + "Dv" + std::to_string(s.Dv);
+                         });
 
 }  // namespace
 }  // namespace qkv::testing

@@ -70,7 +70,8 @@ def made_up_report():
     return {
         "machine": {"cpu": "A < B"}, "threads": 2, "versions": {"qkv": "0"}, "sweeps": [],
         "libraries": ["qkv", "torch", "jax"], "shapes": rows,
-        "probes": {"fma": 4000.0, "bandwidth": 20.0, "target": "avx2", "undisturbed": 0.85, "share_of_cores": 1},
+        "probes": {"fma": 4000.0, "fma_quartiles": (3800.0, 3900.0), "bandwidth": 20.0, "target": "avx2", "agree": 0.95,
+                   "undisturbed": 0.8, "share_of_cores": 1},
     }
 
 

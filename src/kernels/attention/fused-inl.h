@@ -60,8 +60,8 @@ class FusedRun {
     slope_ =
         p_.alibi.has_value() ? load_real<Real>(p_.alibi, unit.head * p_.alibi.stride(0)) : Real{0};
     const auto operand = [&](const TensorView& view, std::int64_t by_vectors, Real* copy) {
-      const std::int64_t token = seq_.batch * view.stride(0) + kv_head_ * view.stride(1) +
-                                 seq_.key_begin * view.stride(2);
+      const std::int64_t token =
+          seq_.batch * view.stride(0) + kv_head_ * view.stride(1) + seq_.key_begin * view.stride(2);
       return Operand<Real>(view, token, blocks_, by_vectors, copy, w_.stage);
     };
     k_ = operand(p_.key, 0, w_.k);
@@ -98,7 +98,7 @@ class FusedRun {
   struct Block {
     std::int64_t row, rows;  // of the unit
     int vectors;
-    Real* qt;                // [D][width]
+    Real* qt;  // [D][width]
     OutputTile<D> out;
     Real *max, *sum, *seen;  // [width]
     std::int64_t width() const { return vectors * N; }

@@ -61,7 +61,8 @@ FusedUnit unit_at(const AttentionProblem& p, const FusedSplit& split, std::int64
   return unit;
 }
 
-// Whether keys or values are of the type that is computed with, and their rows or columns contiguous.
+// Whether keys or values are of the type that is computed with, and their rows or columns
+// contiguous.
 bool lies_as_read(const AttentionProblem& p, const TensorView& view) {
   return view.dtype() == (p.accumulate_f64 ? DType::f64 : DType::f32) &&
          (view.stride(3) == 1 || view.stride(2) == 1);
@@ -74,8 +75,8 @@ std::int64_t filled_lanes(const AttentionProblem& p, const FusedKernel& kernel) 
   return (queries + kernel.lanes - 1) / kernel.lanes * kernel.lanes;
 }
 
-// Whether all that a call reads and writes fits into the cores' own caches. It was most likely written
-// or read a moment ago, and is there: fetching it would only take time.
+// Whether all that a call reads and writes fits into the cores' own caches. It was most likely
+// written or read a moment ago, and is there: fetching it would only take time.
 bool fits_near(const AttentionProblem& p, int workers) {
   static const std::int64_t near = [] {
     for (const CpuCache& cache : cpu_info().caches) {

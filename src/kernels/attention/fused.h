@@ -48,7 +48,7 @@ struct FusedKernel {
 };
 
 inline constexpr std::int64_t kFusedKeyBlock = 96;  // a multiple of every tile's keys
-inline constexpr std::int64_t kFusedKeyRest = 48;  // at most, that the last block takes in besides
+inline constexpr std::int64_t kFusedKeyRest = 48;   // at most, that the last block takes in besides
 
 // The targets that were compiled, the best one first; not all of them may run on this CPU.
 std::span<const FusedKernel> fused_kernels_f32();

@@ -44,8 +44,7 @@ void FusedRun<D>::write_stages_of(const Block& b, const BlockKeys& seen, const S
   const bool data = p_.mask.has_value() || p_.bias.has_value();
   adjust(b, tile, key_begin_);
   if (data) {
-    hide(b, seen, read_addend(b, key_begin_, n, p_.mask.has_value()), key_begin_, nullptr,
-         nullptr);
+    hide(b, seen, read_addend(b, key_begin_, n, p_.mask.has_value()), key_begin_, nullptr, nullptr);
     tile.add(w_.addend, largest);
   } else {
     structure_as_addend(b, seen, key_begin_, n);

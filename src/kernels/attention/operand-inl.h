@@ -29,9 +29,9 @@ template <typename Real>
 class Operand {
  public:
   Operand() = default;
-  // `token` is where the sequence begins, as an offset in elements. `passes`: how many blocks of queries
-  // will read it. `by_vectors`: columns are read as vectors of so many; 0: one by one, and then it may
-  // be turned.
+  // `token` is where the sequence begins, as an offset in elements. `passes`: how many blocks of
+  // queries will read it. `by_vectors`: columns are read as vectors of so many; 0: one by one, and
+  // then it may be turned.
   Operand(const TensorView& view, std::int64_t token, std::int64_t passes, std::int64_t by_vectors,
           Real* copy, Real* stage)
       : data_(static_cast<const std::byte*>(view.data()) +
@@ -70,8 +70,8 @@ class Operand {
       return {reinterpret_cast<const Real*>(at(first)), token_stride_, column_stride_};
     }
     if (!ready_) {
-      read_matrix<Real>({at(begin_), dtype_, token_stride_, column_stride_}, end_ - begin_, columns_,
-                        copy_, columns_, stage_);
+      read_matrix<Real>({at(begin_), dtype_, token_stride_, column_stride_}, end_ - begin_,
+                        columns_, copy_, columns_, stage_);
       ready_ = true;
     }
     return {copy_ + (first - begin_) * columns_, columns_, 1};

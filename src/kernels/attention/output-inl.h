@@ -1,5 +1,5 @@
-// O of a block of queries while keys go past: what is done to it besides the products. Included once
-// for each target.
+// O of a block of queries while keys go past: what is done to it besides the products. Included
+// once for each target.
 
 #if defined(QKV_KERNELS_ATTENTION_OUTPUT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QKV_KERNELS_ATTENTION_OUTPUT_INL_H_
@@ -21,9 +21,9 @@ HWY_BEFORE_NAMESPACE();
 namespace qkv::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// O lies in one of two ways, with the same bits: by rows, where lanes are columns, no lane is without
-// a query and rows go out as they are; or with lanes that are queries, which suits an output that is
-// channel-first, and any number of columns.
+// O lies in one of two ways, with the same bits: by rows, where lanes are columns, no lane is
+// without a query and rows go out as they are; or with lanes that are queries, which suits an
+// output that is channel-first, and any number of columns.
 template <class D>
 struct OutputTile {
   using Real = hn::TFromD<D>;

@@ -138,8 +138,8 @@ struct ScoreTile {
     }
   }
 
-  // Which keys of a sequence the queries of a tile see by structure: [begin, end) of each query, and
-  // what is before the prefix. Lanes past the last of `queries` do as that one does.
+  // Which keys of a sequence the queries of a tile see by structure: [begin, end) of each query,
+  // and what is before the prefix. Lanes past the last of `queries` do as that one does.
   struct Structure {
     std::int64_t first;    // the tile's first key
     std::int64_t visible;  // of the tile's keys, so many from the first on are seen by all queries

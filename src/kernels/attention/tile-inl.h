@@ -54,8 +54,8 @@ class Tile {
   static constexpr std::int64_t N = hn::MaxLanes(D());
 
  public:
-  // Where sums go at the end, if `to` is not null: times the factor of their query, + 0, so that they
-  // need not be read again and none is -0. `stride`: from one row of the tile to the next.
+  // Where sums go at the end, if `to` is not null: times the factor of their query, + 0, so that
+  // they need not be read again and none is -0. `stride`: from one row of the tile to the next.
   struct Final {
     Real* to = nullptr;
     std::int64_t stride = 0;
@@ -86,15 +86,17 @@ class Tile {
                                std::int64_t n, bool from_zero, std::int64_t columns, Real* ot,
                                const Final& final, FusedAhead& ahead) {
     if (v.turned()) {
-      weigh_of<QV, true>(p, width, v.data, v.column_stride, n, from_zero, columns, ot, final, ahead);
+      weigh_of<QV, true>(p, width, v.data, v.column_stride, n, from_zero, columns, ot, final,
+                         ahead);
     } else {
-      weigh_of<QV, false>(p, width, v.data, v.token_stride, n, from_zero, columns, ot, final, ahead);
+      weigh_of<QV, false>(p, width, v.data, v.token_stride, n, from_zero, columns, ot, final,
+                          ahead);
     }
   }
 
-  // The same sums, bit for bit, where lanes are CV vectors of columns: o[query][c] += …, for as many
-  // queries as there are. From one row of v and of o to the next: `stride`, `columns`. Of the queries
-  // [i, i + count), some see keys_of(i, count) keys, and none sees more.
+  // The same sums, bit for bit, where lanes are CV vectors of columns: o[query][c] += …, for as
+  // many queries as there are. From one row of v and of o to the next: `stride`, `columns`. Of the
+  // queries [i, i + count), some see keys_of(i, count) keys, and none sees more.
   template <int CV, class KeysOf>
   static HWY_NOINLINE void weigh_rows(const Real* p, std::int64_t width, const Real* v,
                                       std::int64_t stride, const KeysOf& keys_of, bool from_zero,
@@ -137,7 +139,8 @@ class Tile {
       score_tile<QV, 2, turned>(qt, width, depth, k + j * step, stride, s + j * width, top);
       j += 2;
     }
-    if (j < n) score_tile<QV, 1, turned>(qt, width, depth, k + j * step, stride, s + j * width, top);
+    if (j < n)
+      score_tile<QV, 1, turned>(qt, width, depth, k + j * step, stride, s + j * width, top);
     HWY_UNROLL(4)
     for (int v = 0; v < QV; ++v) hn::StoreU(top[v], d, largest + v * N);
   }
@@ -151,18 +154,23 @@ class Tile {
     constexpr int DR = tile_rows(QV);
     std::int64_t c = 0;
     for (; c + DR <= columns; c += DR) {
-      weigh_tile<QV, DR, turned>(p, width, v + c * step, stride, n, from_zero, ot + c * width, final.from(c));
+      weigh_tile<QV, DR, turned>(p, width, v + c * step, stride, n, from_zero, ot + c * width,
+                                 final.from(c));
       ahead.step();
     }
     if constexpr (DR > 4) {
       for (; c + 4 <= columns; c += 4)
-        weigh_tile<QV, 4, turned>(p, width, v + c * step, stride, n, from_zero, ot + c * width, final.from(c));
+        weigh_tile<QV, 4, turned>(p, width, v + c * step, stride, n, from_zero, ot + c * width,
+                                  final.from(c));
     }
     if (c + 2 <= columns) {
-      weigh_tile<QV, 2, turned>(p, width, v + c * step, stride, n, from_zero, ot + c * width, final.from(c));
+      weigh_tile<QV, 2, turned>(p, width, v + c * step, stride, n, from_zero, ot + c * width,
+                                final.from(c));
       c += 2;
     }
-    if (c < columns) weigh_tile<QV, 1, turned>(p, width, v + c * step, stride, n, from_zero, ot + c * width, final.from(c));
+    if (c < columns)
+      weigh_tile<QV, 1, turned>(p, width, v + c * step, stride, n, from_zero, ot + c * width,
+                                final.from(c));
   }
 
   // The tile of so many queries: one of 1, 2, …

@@ -33,8 +33,8 @@ struct ExpConstants<float> {
                                     0.24022119723969178047f,   0.05550713272875391178f,
                                     0.0096755413310213911451f, 0.0013276472167819943329f};
   // 2^r to 7.5e-8 for r from 0 to 1.
-  static constexpr float kExp2OfFraction[] = {0.99999992506375993494f, 0.69315307320709622907f,
-                                              0.24015361698272357832f, 0.055826318231683376816f,
+  static constexpr float kExp2OfFraction[] = {0.99999992506375993494f,   0.69315307320709622907f,
+                                              0.24015361698272357832f,   0.055826318231683376816f,
                                               0.0089893398765987357656f, 0.0018775767656580149639f};
   // (2^r - 1) / r to 1.1e-8.
   static constexpr float kExp2m1[] = {0.6931471879266856674578f,  0.24022649794964410029f,
@@ -97,18 +97,20 @@ template <class D>
 HWY_INLINE hn::Vec<D> exp2_or_zero(D d, hn::Vec<D> z) {
   using C = ExpConstants<hn::TFromD<D>>;
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-  // z - floor(z) and the product by 2^floor(z) are an instruction each here (rounding to nearest would
-  // be two more on some CPUs).
+  // z - floor(z) and the product by 2^floor(z) are an instruction each here (rounding to nearest
+  // would be two more on some CPUs).
   if constexpr (sizeof(hn::TFromD<D>) == 4 && hn::MaxLanes(D()) == 16) {
     const hn::Vec<D> r{_mm512_reduce_ps(z.raw, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
     const __mmask16 keep = _mm512_cmp_ps_mask(z.raw, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
-    return hn::Vec<D>{_mm512_maskz_scalef_ps(keep, polynomial(d, r, C::kExp2OfFraction).raw, z.raw)};
+    return hn::Vec<D>{
+        _mm512_maskz_scalef_ps(keep, polynomial(d, r, C::kExp2OfFraction).raw, z.raw)};
   }
   // The same for half a vector: the same bits.
   if constexpr (sizeof(hn::TFromD<D>) == 4 && hn::MaxLanes(D()) == 8) {
     const hn::Vec<D> r{_mm256_reduce_ps(z.raw, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
     const __mmask8 keep = _mm256_cmp_ps_mask(z.raw, _mm256_set1_ps(-126.0f), _CMP_NLT_UQ);
-    return hn::Vec<D>{_mm256_maskz_scalef_ps(keep, polynomial(d, r, C::kExp2OfFraction).raw, z.raw)};
+    return hn::Vec<D>{
+        _mm256_maskz_scalef_ps(keep, polynomial(d, r, C::kExp2OfFraction).raw, z.raw)};
   }
 #endif
   const auto magic = hn::Set(d, C::kMagic);

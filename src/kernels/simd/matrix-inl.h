@@ -135,14 +135,12 @@ struct ScaledColumns {
   HWY_INLINE hn::Vec<D> apply(D d, std::int64_t column, hn::Vec<D> x) const {
     return hn::MulAdd(x, hn::LoadDup128(d, factors + column), hn::Zero(d));
   }
-  HWY_INLINE Real apply(std::int64_t column, Real x) const {
-    return x * factors[column] + Real{0};
-  }
+  HWY_INLINE Real apply(std::int64_t column, Real x) const { return x * factors[column] + Real{0}; }
 };
 
 #if HWY_TARGET != HWY_SCALAR
-// Four floats of each of the rows 0, 4, 8, …, side by side: as many as the vector has 128-bit blocks,
-// of which the last ones are 0 where only `used` are wanted.
+// Four floats of each of the rows 0, 4, 8, …, side by side: as many as the vector has 128-bit
+// blocks, of which the last ones are 0 where only `used` are wanted.
 template <int used, class D, class RowAt>
 HWY_INLINE hn::Vec<D> load_blocks(D d, const RowAt& row_at, std::int64_t row) {
   if constexpr (hn::MaxLanes(D()) == 4) {
@@ -159,9 +157,10 @@ HWY_INLINE hn::Vec<D> load_blocks(D d, const RowAt& row_at, std::int64_t row) {
   }
 }
 
-// to[c][0 … N) = column c of N rows, for as many columns as come in fours; returns how many. Only the
-// first 4·used rows are read, lanes of the others are 0. Blocks of 4×4 are turned within the vector, whatever its width, so that whole vectors are stored: who
-// reads them next would wait for stores of parts.
+// to[c][0 … N) = column c of N rows, for as many columns as come in fours; returns how many. Only
+// the first 4·used rows are read, lanes of the others are 0. Blocks of 4×4 are turned within the
+// vector, whatever its width, so that whole vectors are stored: who reads them next would wait for
+// stores of parts.
 template <int used, class D, class RowAt, class Scale>
 HWY_INLINE std::int64_t transpose_vector(D d, const RowAt& row_at, std::int64_t columns,
                                          float* HWY_RESTRICT to, std::int64_t to_stride,
@@ -229,8 +228,8 @@ HWY_INLINE void transpose(const Real* HWY_RESTRICT from, std::int64_t from_strid
   }
 }
 
-// The same for a `to` whose rows have room for whole vectors. Lanes past the last row are a row's that
-// exists, or 0.
+// The same for a `to` whose rows have room for whole vectors. Lanes past the last row are a row's
+// that exists, or 0.
 template <class D, typename Real, class Scale>
 HWY_INLINE void transpose_filling([[maybe_unused]] D d, const Real* HWY_RESTRICT from,
                                   std::int64_t from_stride, std::int64_t rows, std::int64_t columns,
