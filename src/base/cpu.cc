@@ -173,6 +173,16 @@ const CpuInfo& cpu_info() {
   return info;
 }
 
+std::int64_t cpu_second_cache() {
+  static const std::int64_t bytes = [] {
+    for (const CpuCache& cache : cpu_info().caches) {
+      if (cache.name == "L2") return cache.bytes;
+    }
+    return std::int64_t{0};
+  }();
+  return bytes;
+}
+
 bool cpu_has(std::string_view feature) {
   const std::vector<CpuFeature>& all = cpu_info().features;
   return std::any_of(all.begin(), all.end(), [&](const CpuFeature& known) {

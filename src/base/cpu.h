@@ -31,6 +31,9 @@ const CpuInfo& cpu_info();
 // Whether this CPU has a feature; false for a name that is none of its architecture's.
 bool cpu_has(std::string_view feature);
 
+// Bytes of a core's second level of cache; 0 if the system does not tell.
+std::int64_t cpu_second_cache();
+
 // Whether a 512-bit operation takes this CPU as long as two of 256 bits (Zen 4): narrower vectors
 // then cost nothing but instructions, and waste fewer lanes.
 bool cpu_splits_wide_vectors();

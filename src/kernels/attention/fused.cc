@@ -78,14 +78,8 @@ std::int64_t filled_lanes(const AttentionProblem& p, const FusedKernel& kernel) 
 // Whether all that a call reads and writes fits into the cores' own caches. It was most likely
 // written or read a moment ago, and is there: fetching it would only take time.
 bool fits_near(const AttentionProblem& p, int workers) {
-  static const std::int64_t near = [] {
-    for (const CpuCache& cache : cpu_info().caches) {
-      if (cache.name == "L2") return cache.bytes;
-    }
-    return std::int64_t{0};
-  }();
   const auto size = static_cast<std::int64_t>(size_of(p.query.dtype()));
-  return p.B * (p.Hq * p.Tq + p.Hkv * p.Tk) * (p.D + p.Dv) * size <= near * workers;
+  return p.B * (p.Hq * p.Tq + p.Hkv * p.Tk) * (p.D + p.Dv) * size <= cpu_second_cache() * workers;
 }
 
 }  // namespace

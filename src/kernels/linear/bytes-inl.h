@@ -158,12 +158,14 @@ HWY_INLINE void any_byte_tile(bool vnni, const std::uint8_t* x, std::int64_t x_s
 
 // The same for any number of rows.
 inline void byte_rows(bool vnni, const std::uint8_t* x, std::int64_t x_stride, const std::int8_t* w,
-                      std::int64_t steps, std::int64_t rows, std::int32_t* sums) {
+                      std::int64_t steps, std::int64_t rows, std::int32_t* sums,
+                      PanelAhead& ahead) {
   constexpr std::int64_t W =
       kPanelVectors * static_cast<std::int64_t>(hn::MaxLanes(hn::ScalableTag<std::int32_t>()));
   std::int64_t r = 0;
   const auto tile = [&](auto count) {
     constexpr int R = decltype(count)::value;
+    ahead.fetch(steps);
     any_byte_tile<R>(vnni, x + r * x_stride, x_stride, w, steps, sums + r * W);
     r += R;
   };

@@ -67,7 +67,11 @@ class PanelRun {
 
  public:
   PanelRun(const PanelProblem& p, const PanelUnit& unit, void* workspace)
-      : p_(p), c_(p.call), unit_(unit), w_(p, W, unit.row_count, workspace) {}
+      : p_(p),
+        c_(p.call),
+        unit_(unit),
+        w_(p, W, unit.row_count, workspace),
+        ahead_(unit.ahead, unit.ahead_bytes, steps_of_tiles()) {}
 
   void run() {
     if constexpr (std::is_same_v<Real, float>) {
@@ -81,17 +85,25 @@ class PanelRun {
     const std::int64_t depth = panel_depth(c_.in);
     for (std::int64_t o = unit_.output_begin; o < unit_.output_end; o += W) {
       outputs_ = std::min(W, c_.out - o);
+      read_bias(o);
       std::int64_t i = 0;
       do {
         product(o, i, std::min(depth, c_.in - i));
         i += depth;
       } while (i < c_.in);
-      finish(o);
     }
   }
 
  private:
   static std::int64_t vectors_of(std::int64_t count) { return (count + N - 1) / N; }
+
+  // That its tiles take, all together.
+  std::int64_t steps_of_tiles() const {
+    const std::int64_t panels = (unit_.output_end - unit_.output_begin + W - 1) / W;
+    const std::int64_t lines = p_.channels ? W : unit_.row_count;
+    const std::int64_t tiles = (lines + kPanelRows - 1) / kPanelRows;
+    return panels * tiles * (p_.bytes != nullptr ? p_.bytes->steps : c_.in);
+  }
 
   // x where it lies, or a dense copy of its rows, run by run.
   void find_rows() {
@@ -160,12 +172,13 @@ class PanelRun {
       outputs_ = std::min(W, c_.out - o);
       const std::uint8_t* x = b.x + unit_.row_begin * b.stride;
       byte_rows(b.vnni, x, b.stride, b.panels + o * b.steps * 4, b.steps, unit_.row_count,
-                reinterpret_cast<std::int32_t*>(w_.sums));
+                reinterpret_cast<std::int32_t*>(w_.sums), ahead_);
       for (std::int64_t r = 0; r < unit_.row_count; ++r) {
         const ByteRow& row = b.rows[unit_.row_begin + r];
         scale_sums(row.zero, row.scale, b.weight_sums + o, b.weight_scales + o, w_.sums + r * W);
       }
-      finish(o);
+      read_bias(o);
+      finish(o, 0, unit_.row_count);
     }
   }
 
@@ -179,51 +192,61 @@ class PanelRun {
     if constexpr (std::is_same_v<Real, float>) {
       // Few rows: weights are read once, and converted on their way to the registers.
       if (whole && !p_.channels && unit_.row_count <= kPanelRows) {
-        if (p_.storage == DType::bf16) return add(stored_panel<bf16>(o, i), i, depth);
-        if (p_.storage == DType::f16 && kConvertsF16) return add(stored_panel<f16>(o, i), i, depth);
+        if (p_.storage == DType::bf16) return add(stored_panel<bf16>(o, i), o, i, depth);
+        if (p_.storage == DType::f16 && kConvertsF16) {
+          return add(stored_panel<f16>(o, i), o, i, depth);
+        }
       }
     }
-    if (whole && p_.storage == dtype_of<Real>) return add(stored_panel<Real>(o, i), i, depth);
+    if (whole && p_.storage == dtype_of<Real>) return add(stored_panel<Real>(o, i), o, i, depth);
     read_panel(o, i, depth);
-    add(w_.panel, i, depth);
+    add(w_.panel, o, i, depth);
   }
 
   template <typename Stored>
-  void add(const Stored* panel, std::int64_t i, std::int64_t depth) {
+  void add(const Stored* panel, std::int64_t o, std::int64_t i, std::int64_t depth) {
+    // Sums that are complete go where they belong at once: writing is not waited for then.
+    const auto done = [&](std::int64_t first, std::int64_t count) {
+      if (i + depth == c_.in) finish(o, first, count);
+    };
     if (!p_.channels) {
       panel_product<Scalars::kAcross>(vectors_of(outputs_), x_ + i, x_stride_, panel, W, depth,
-                                      i == 0, unit_.row_count, w_.sums);
+                                      i == 0, unit_.row_count, w_.sums, ahead_, done);
     } else if constexpr (std::is_same_v<Stored, Real>) {
       panel_product<Scalars::kAlong>(vectors_of(unit_.row_count), panel, W, x_ + i * x_stride_,
-                                     x_stride_, depth, i == 0, outputs_, w_.sums);
+                                     x_stride_, depth, i == 0, outputs_, w_.sums, ahead_, done);
     }
   }
 
-  void finish(std::int64_t o) {
+  void read_bias(std::int64_t o) {
     if (c_.bias.has_value()) {
       gather(c_.bias, o * c_.bias.stride(0), c_.bias.stride(0), outputs_, w_.bias);
     } else {
       std::fill(w_.bias, w_.bias + W, Real{0});
     }
+  }
+
+  // Lines [first, first + count) of sums, which are rows, or outputs of `channels`.
+  void finish(std::int64_t o, std::int64_t first, std::int64_t count) {
     switch (c_.activation) {
-      case Activation::none: return finish_as<Activation::none>(o);
-      case Activation::relu: return finish_as<Activation::relu>(o);
-      case Activation::silu: return finish_as<Activation::silu>(o);
-      case Activation::gelu: return finish_as<Activation::gelu>(o);
-      case Activation::gelu_tanh: return finish_as<Activation::gelu_tanh>(o);
-      case Activation::quick_gelu: return finish_as<Activation::quick_gelu>(o);
+      case Activation::none: return finish_as<Activation::none>(o, first, count);
+      case Activation::relu: return finish_as<Activation::relu>(o, first, count);
+      case Activation::silu: return finish_as<Activation::silu>(o, first, count);
+      case Activation::gelu: return finish_as<Activation::gelu>(o, first, count);
+      case Activation::gelu_tanh: return finish_as<Activation::gelu_tanh>(o, first, count);
+      case Activation::quick_gelu: return finish_as<Activation::quick_gelu>(o, first, count);
     }
   }
 
   template <Activation kActivation>
-  HWY_NOINLINE void finish_as(std::int64_t o) {
+  HWY_NOINLINE void finish_as(std::int64_t o, std::int64_t first, std::int64_t count) {
     const MutableTensorView& y = c_.y;
     const TensorView& z = c_.residual;
     if (p_.channels) {
       const std::int64_t row = unit_.run * p_.run_rows + unit_.row_begin;
       const std::int64_t y_at = row_offset(y, row);
       const std::int64_t z_at = z.has_value() ? row_offset(z, row) : 0;
-      for (std::int64_t n = 0; n < outputs_; ++n) {
+      for (std::int64_t n = first; n < first + count; ++n) {
         const std::int64_t z_n = z.has_value() ? z_at + (o + n) * z.stride(-1) : 0;
         finish_line<kActivation, true>(w_.sums + n * W, unit_.row_count, n,
                                        y_at + (o + n) * y.stride(-1), p_.y_step, z_n,
@@ -231,7 +254,7 @@ class PanelRun {
       }
       return;
     }
-    for (std::int64_t r = 0; r < unit_.row_count; ++r) {
+    for (std::int64_t r = first; r < first + count; ++r) {
       const std::int64_t row = unit_.row_begin + r;
       const std::int64_t y_at = p_.runs == 1 ? row * p_.y_step : row_offset(y, row);
       const std::int64_t z_at = !z.has_value() ? 0
@@ -279,6 +302,7 @@ class PanelRun {
   const LinearProblem& c_;
   const PanelUnit& unit_;
   PanelWorkspace<Real> w_;
+  PanelAhead ahead_;
   const Real* x_ = nullptr;
   std::int64_t x_stride_ = 0;
   std::int64_t outputs_ = 0;  // of the panel at hand

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/cpu.h"
 #include "base/parallel.h"
 #include "kernels/linear/panel_workspace.h"
 #include "kernels/rows.h"
@@ -12,6 +13,10 @@ namespace {
 // Rows that a block of weights in the L2 cache meets before the next one comes. More where it has
 // to be packed first.
 constexpr std::int64_t kUnitRows = 96, kUnitRowsPacking = 384;
+// Fewer rows than this read weights as fast as they come: there is no time to fetch others in.
+constexpr std::int64_t kRowsAhead = 24;
+// Bytes that stay in the first cache beside what goes past.
+constexpr std::int64_t kFirstCache = 32 << 10;
 // Enough units for each thread that none waits long for another.
 constexpr std::int64_t kUnitsPerThread = 24;
 // Multiplications that are done sooner than a thread is woken.
@@ -34,9 +39,74 @@ std::int64_t workspace_bytes(const PanelProblem& p, const PanelKernel& kernel, b
              : PanelWorkspace<float>(p, kernel.width(), rows, nullptr).bytes;
 }
 
+// Bytes of a packed panel.
+std::int64_t panel_bytes(const PanelProblem& p, std::int64_t width) {
+  if (p.bytes != nullptr) return p.bytes->steps * 4 * width;
+  return p.call.in * width * static_cast<std::int64_t>(size_of(p.storage));
+}
+
+// Units of rows, of one run, that meet a panel one after the other while their part of x stays in a
+// core's second cache: what comes from memory or a shared cache then serves all of them. Pixels go
+// in a block for each thread, at least, since what a thread wrote it should read in the next
+// product; and one by one, panel after panel, where they stay in the first cache.
+std::int64_t units_of_block(const PanelProblem& p, const PanelSplit& split, std::int64_t width,
+                            int threads) {
+  const auto size = static_cast<std::int64_t>(p.bytes != nullptr ? 1 : size_of(p.call.x.dtype()));
+  const std::int64_t unit = split.unit_rows * std::max<std::int64_t>(p.call.in, 1) * size;
+  if (p.channels && unit <= kFirstCache) return 1;
+  const std::int64_t room = cpu_second_cache() / 2 - panel_bytes(p, width);
+  const std::int64_t most = std::max<std::int64_t>(1, room / unit);
+  const std::int64_t least = p.channels ? worker_count(split.row_units, threads) : 1;
+  return parts(split.row_units, std::max(parts(split.row_units, most), least));
+}
+
 bool is_f64(const PanelKernel& kernel) {
   const std::span<const PanelKernel> all = panel_kernels_f64();
   return &kernel >= all.data() && &kernel < all.data() + all.size();
+}
+
+// What a unit fetches: its share of the weights that come after its outputs, as one of `count`
+// units that meet them one after the other; if it is alone, what comes after the steps at hand.
+void look_ahead(const PanelProblem& p, std::int64_t width, std::int64_t count, std::int64_t index,
+                PanelUnit& unit) {
+  const std::byte* weights =
+      p.bytes != nullptr ? reinterpret_cast<const std::byte*>(p.bytes->panels) : p.panels;
+  const std::int64_t bytes = panel_bytes(p, width), all = parts(p.call.out, width) * bytes;
+  if (weights == nullptr || unit.row_count < kRowsAhead || all <= cpu_second_cache() / 4) return;
+  const std::int64_t begin = unit.output_begin / width * bytes;
+  const std::int64_t end = parts(unit.output_end, width) * bytes;
+  std::int64_t from = end + index * (end - begin) / count;
+  if (count == 1)
+    from = begin + bytes / parts(std::max<std::int64_t>(p.call.in, 1), panel_depth(p.call.in));
+  unit.ahead = weights + from;
+  unit.ahead_bytes = std::clamp<std::int64_t>(all - from, 0, (end - begin) / count);
+}
+
+// A run's blocks of rows one after the other; for each the panels; for each of these the rows.
+PanelUnit unit_at(const PanelProblem& p, const PanelKernel& kernel, const PanelSplit& split,
+                  std::int64_t item) {
+  const std::int64_t of_run = split.row_units * split.output_units;
+  PanelUnit unit;
+  unit.run = item / of_run;
+  item %= of_run;
+  const std::int64_t first = item / (split.block_units * split.output_units) * split.block_units;
+  const std::int64_t count = std::min(split.block_units, split.row_units - first);
+  item -= first * split.output_units;
+  unit.output_begin = item / count * split.unit_outputs;
+  unit.output_end = std::min(unit.output_begin + split.unit_outputs, p.call.out);
+  const std::int64_t row = first + item % count;
+  if (p.channels) {
+    // Vectors of pixels, evenly: one alone would wait for its own sums.
+    const std::int64_t vectors = parts(p.run_rows, kernel.lanes);
+    unit.row_begin = vectors * row / split.row_units * kernel.lanes;
+    const std::int64_t end = vectors * (row + 1) / split.row_units * kernel.lanes;
+    unit.row_count = std::min(end, p.run_rows) - unit.row_begin;
+  } else {
+    unit.row_begin = row * split.unit_rows;
+    unit.row_count = std::min(split.unit_rows, p.call.rows - unit.row_begin);
+  }
+  look_ahead(p, kernel.width(), count, item % count, unit);
+  return unit;
 }
 
 }  // namespace
@@ -72,11 +142,9 @@ PanelSplit split_panels(const PanelProblem& p, const PanelKernel& kernel, int th
   const bool packing = p.panels == nullptr && p.bytes == nullptr;
   std::int64_t runs = p.runs;
   if (p.channels) {
-    // Vectors of pixels, evenly.
     const std::int64_t vectors = parts(p.run_rows, kernel.lanes);
     split.row_units = parts(vectors, kernel.tile_vectors);
     split.unit_rows = parts(vectors, split.row_units) * kernel.lanes;
-    split.row_units = parts(p.run_rows, split.unit_rows);
   } else {
     runs = 1;
     const std::int64_t blocks = parts(p.call.rows, packing ? kUnitRowsPacking : kUnitRows);
@@ -84,6 +152,7 @@ PanelSplit split_panels(const PanelProblem& p, const PanelKernel& kernel, int th
         std::min(p.call.rows, multiples(parts(p.call.rows, blocks), kernel.tile_rows));
     split.row_units = parts(p.call.rows, split.unit_rows);
   }
+  split.block_units = units_of_block(p, split, width, threads);
   const double work = static_cast<double>(p.call.rows) * static_cast<double>(p.call.out) *
                       static_cast<double>(std::max<std::int64_t>(p.call.in, 1));
   if (work < static_cast<double>(kSerial)) threads = 1;
@@ -117,16 +186,8 @@ void linear_panels(const PanelProblem& p, const PanelKernel& kernel, const Panel
                                       workspace + worker * split.workspace);
                     });
   }
-  const std::int64_t run_rows = p.channels ? p.run_rows : p.call.rows;
   parallel_ranges(split.units, 0, split.threads, [&](std::int64_t item, int worker) {
-    PanelUnit unit;
-    unit.output_begin = item % split.output_units * split.unit_outputs;
-    unit.output_end = std::min(unit.output_begin + split.unit_outputs, p.call.out);
-    item /= split.output_units;
-    unit.row_begin = item % split.row_units * split.unit_rows;
-    unit.row_count = std::min(split.unit_rows, run_rows - unit.row_begin);
-    unit.run = item / split.row_units;
-    kernel.run(p, unit, workspace + worker * split.workspace);
+    kernel.run(p, unit_at(p, kernel, split, item), workspace + worker * split.workspace);
   });
 }
 

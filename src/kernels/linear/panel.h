@@ -55,6 +55,9 @@ struct PanelProblem {
 struct PanelUnit {
   std::int64_t run = 0, row_begin = 0, row_count = 0;
   std::int64_t output_begin = 0, output_end = 0;  // begins at a panel
+  // Weights that this thread is likely to need soon, fetched meanwhile.
+  const std::byte* ahead = nullptr;
+  std::int64_t ahead_bytes = 0;
 };
 
 // The kernel as compiled for one SIMD target and f32 or f64.
@@ -85,6 +88,9 @@ PanelProblem make_panel_problem(const LinearProblem& call);
 struct PanelSplit {
   std::int64_t row_units = 0, unit_rows = 0;        // of a run
   std::int64_t output_units = 0, unit_outputs = 0;  // the latter a multiple of the width
+  // Rows that meet panel after panel before the next ones come: units of them, that share a panel
+  // one after the other while x stays near.
+  std::int64_t block_units = 0;
   std::int64_t units = 0;
   std::int64_t workspace = 0;  // bytes for one worker, a multiple of 64
   int threads = 1;             // that have something to do

@@ -9,6 +9,8 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -39,6 +41,38 @@ HWY_INLINE hn::Vec<D> load_weights(D d, const Stored* HWY_RESTRICT at) {
   }
 }
 
+// Memory that is fetched while tiles compute, a few lines at a time and evenly spread: a core has
+// few on their way, and one more than that makes it wait.
+class PanelAhead {
+ public:
+  PanelAhead() = default;
+  // Within so many steps of tiles.
+  PanelAhead(const std::byte* at, std::int64_t bytes, std::int64_t steps)
+      : at_(at), lines_(bytes / 64) {
+    if (lines_ == 0) return;
+    every_ = std::max(kLeastSteps, steps / lines_);
+    at_once_ = (lines_ * every_ + steps - 1) / steps;
+  }
+  // Steps until the next lines are due.
+  std::int64_t every() const { return every_; }
+  HWY_INLINE void fetch() {
+    for (std::int64_t n = std::min(at_once_, lines_); n > 0; --n) {
+      __builtin_prefetch(at_, 0, 2);
+      at_ += 64;
+      --lines_;
+    }
+  }
+  // All that are due in so many steps.
+  HWY_INLINE void fetch(std::int64_t steps) {
+    for (; steps > 0 && lines_ > 0; steps -= every_) fetch();
+  }
+
+ private:
+  const std::byte* at_ = nullptr;
+  static constexpr std::int64_t kLeastSteps = 8;  // so that loops do not end all the time
+  std::int64_t lines_ = 0, every_ = std::int64_t{1} << 40, at_once_ = 0;
+};
+
 // One operand is a matrix of scalars a[r][i], the other one of vectors b[i][lanes].
 //   kAcross: a's rows lie `a_stride` apart, i is next to i + 1;
 //   kAlong: rows lie side by side, i is `a_stride` apart.
@@ -48,7 +82,8 @@ enum class Scalars { kAcross, kAlong };
 template <Scalars kScalars, int R, int NV, typename Real, typename Stored>
 HWY_NOINLINE void panel_tile(const Real* HWY_RESTRICT a, std::int64_t a_stride,
                              const Stored* HWY_RESTRICT b, std::int64_t b_stride,
-                             std::int64_t depth, bool from_zero, Real* HWY_RESTRICT sums) {
+                             std::int64_t depth, bool from_zero, Real* HWY_RESTRICT sums,
+                             PanelAhead& ahead) {
   const hn::ScalableTag<Real> d;
   using V = hn::Vec<decltype(d)>;
   constexpr std::int64_t N = hn::MaxLanes(d), W = kPanelVectors * N;
@@ -60,17 +95,20 @@ HWY_NOINLINE void panel_tile(const Real* HWY_RESTRICT a, std::int64_t a_stride,
       sum[r][v] = from_zero ? hn::Zero(d) : hn::LoadU(d, sums + r * W + v * N);
     }
   }
-  for (std::int64_t i = 0; i < depth; ++i) {
-    V line[NV];
-    HWY_UNROLL(4)
-    for (int v = 0; v < NV; ++v) line[v] = load_weights(d, b + v * N);
-    b += b_stride;
-    HWY_UNROLL(8)
-    for (int r = 0; r < R; ++r) {
-      const V scalar =
-          hn::Set(d, kScalars == Scalars::kAcross ? a[r * a_stride + i] : a[r + i * a_stride]);
+  for (std::int64_t i = 0; i < depth;) {
+    ahead.fetch();
+    for (const std::int64_t end = std::min(depth, i + ahead.every()); i < end; ++i) {
+      V line[NV];
       HWY_UNROLL(4)
-      for (int v = 0; v < NV; ++v) sum[r][v] = hn::MulAdd(scalar, line[v], sum[r][v]);
+      for (int v = 0; v < NV; ++v) line[v] = load_weights(d, b + v * N);
+      b += b_stride;
+      HWY_UNROLL(8)
+      for (int r = 0; r < R; ++r) {
+        const V scalar =
+            hn::Set(d, kScalars == Scalars::kAcross ? a[r * a_stride + i] : a[r + i * a_stride]);
+        HWY_UNROLL(4)
+        for (int v = 0; v < NV; ++v) sum[r][v] = hn::MulAdd(scalar, line[v], sum[r][v]);
+      }
     }
   }
   HWY_UNROLL(8)
@@ -80,10 +118,11 @@ HWY_NOINLINE void panel_tile(const Real* HWY_RESTRICT a, std::int64_t a_stride,
   }
 }
 
-// The same for any number of rows.
-template <Scalars kScalars, int NV, typename Real, typename Stored>
+// The same for any number of rows; done(r, count) after each tile of them.
+template <Scalars kScalars, int NV, typename Real, typename Stored, typename Done>
 void panel_rows(const Real* a, std::int64_t a_stride, const Stored* b, std::int64_t b_stride,
-                std::int64_t depth, bool from_zero, std::int64_t rows, Real* sums) {
+                std::int64_t depth, bool from_zero, std::int64_t rows, Real* sums,
+                PanelAhead& ahead, const Done& done) {
   constexpr std::int64_t W =
       kPanelVectors * static_cast<std::int64_t>(hn::MaxLanes(hn::ScalableTag<Real>()));
   const std::int64_t row_stride = kScalars == Scalars::kAcross ? a_stride : 1;
@@ -91,7 +130,8 @@ void panel_rows(const Real* a, std::int64_t a_stride, const Stored* b, std::int6
   const auto tile = [&](auto count) {
     constexpr int R = decltype(count)::value;
     panel_tile<kScalars, R, NV>(a + r * row_stride, a_stride, b, b_stride, depth, from_zero,
-                                sums + r * W);
+                                sums + r * W, ahead);
+    done(r, std::int64_t{R});
     r += R;
   };
   while (r + kPanelRows <= rows) tile(std::integral_constant<int, kPanelRows>());
@@ -117,22 +157,27 @@ void panel_rows(const Real* a, std::int64_t a_stride, const Stored* b, std::int6
 }
 
 // The same for so many vectors.
-template <Scalars kScalars, typename Real, typename Stored>
+template <Scalars kScalars, typename Real, typename Stored, typename Done>
 HWY_INLINE void panel_product(std::int64_t vectors, const Real* a, std::int64_t a_stride,
                               const Stored* b, std::int64_t b_stride, std::int64_t depth,
-                              bool from_zero, std::int64_t rows, Real* sums) {
+                              bool from_zero, std::int64_t rows, Real* sums, PanelAhead& ahead,
+                              const Done& done) {
   if constexpr (std::is_same_v<Real, Stored>) {
     switch (vectors) {
       case 1:
-        return panel_rows<kScalars, 1>(a, a_stride, b, b_stride, depth, from_zero, rows, sums);
+        return panel_rows<kScalars, 1>(a, a_stride, b, b_stride, depth, from_zero, rows, sums,
+                                       ahead, done);
       case 2:
-        return panel_rows<kScalars, 2>(a, a_stride, b, b_stride, depth, from_zero, rows, sums);
+        return panel_rows<kScalars, 2>(a, a_stride, b, b_stride, depth, from_zero, rows, sums,
+                                       ahead, done);
       case 3:
-        return panel_rows<kScalars, 3>(a, a_stride, b, b_stride, depth, from_zero, rows, sums);
+        return panel_rows<kScalars, 3>(a, a_stride, b, b_stride, depth, from_zero, rows, sums,
+                                       ahead, done);
       default: break;
     }
   }
-  panel_rows<kScalars, kPanelVectors>(a, a_stride, b, b_stride, depth, from_zero, rows, sums);
+  panel_rows<kScalars, kPanelVectors>(a, a_stride, b, b_stride, depth, from_zero, rows, sums, ahead,
+                                      done);
 }
 
 }  // namespace qkv::HWY_NAMESPACE
