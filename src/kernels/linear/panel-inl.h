@@ -82,7 +82,7 @@ class PanelRun {
     } else {
       find_rows();
     }
-    const std::int64_t depth = panel_depth(c_.in);
+    const std::int64_t depth = panel_depth(p_);
     for (std::int64_t o = unit_.output_begin; o < unit_.output_end; o += W) {
       outputs_ = std::min(W, c_.out - o);
       read_bias(o);

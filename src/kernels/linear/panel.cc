@@ -77,7 +77,7 @@ void look_ahead(const PanelProblem& p, std::int64_t width, std::int64_t count, s
   const std::int64_t end = parts(unit.output_end, width) * bytes;
   std::int64_t from = end + index * (end - begin) / count;
   if (count == 1)
-    from = begin + bytes / parts(std::max<std::int64_t>(p.call.in, 1), panel_depth(p.call.in));
+    from = begin + bytes / parts(std::max<std::int64_t>(p.call.in, 1), panel_depth(p));
   unit.ahead = weights + from;
   unit.ahead_bytes = std::clamp<std::int64_t>(all - from, 0, (end - begin) / count);
 }

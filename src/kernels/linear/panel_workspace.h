@@ -9,9 +9,11 @@
 
 namespace qkv {
 
-// Steps of a sum that are done at a time: a panel's block of them stays in a core's L2 cache
-// beside the rows that it meets. Blocks are of even size, so that none is short.
-inline std::int64_t panel_depth(std::int64_t in, std::int64_t most = 768) {
+// Steps of a sum that are done at a time. A panel's block of them stays in a core's second cache
+// beside the rows that it meets, or that many values of pixels in the first, where all outputs of
+// the panel meet them. Blocks are of even size, so that none is short.
+inline std::int64_t panel_depth(const PanelProblem& p) {
+  const std::int64_t in = p.call.in, most = p.channels ? 96 : 768;
   if (in <= most) return in;
   const std::int64_t blocks = (in + most - 1) / most;
   return (in + blocks - 1) / blocks;
@@ -33,7 +35,7 @@ struct PanelWorkspace {
       array = reinterpret_cast<Real*>(at + used);
       used += (count * static_cast<std::int64_t>(sizeof(Real)) + 63) / 64 * 64;
     };
-    const std::int64_t depth = panel_depth(p.call.in);
+    const std::int64_t depth = panel_depth(p);
     x_in_place = rows_in_place(p);
     const bool bytes_only = p.bytes != nullptr;
     const std::int64_t copied = p.channels ? width : x_in_place || bytes_only ? 0 : unit_rows;
