@@ -85,7 +85,7 @@ class PanelRun {
     const std::int64_t depth = panel_depth(p_);
     for (std::int64_t o = unit_.output_begin; o < unit_.output_end; o += W) {
       outputs_ = std::min(W, c_.out - o);
-      read_bias(o);
+      enter_panel(o);
       std::int64_t i = 0;
       do {
         product(o, i, std::min(depth, c_.in - i));
@@ -177,7 +177,7 @@ class PanelRun {
         const ByteRow& row = b.rows[unit_.row_begin + r];
         scale_sums(row.zero, row.scale, b.weight_sums + o, b.weight_scales + o, w_.sums + r * W);
       }
-      read_bias(o);
+      enter_panel(o);
       finish(o, 0, unit_.row_count);
     }
   }
@@ -218,12 +218,34 @@ class PanelRun {
     }
   }
 
-  void read_bias(std::int64_t o) {
+  void enter_panel(std::int64_t o) {
+    find_lines(o);
     if (c_.bias.has_value()) {
       gather(c_.bias, o * c_.bias.stride(0), c_.bias.stride(0), outputs_, w_.bias);
     } else {
       std::fill(w_.bias, w_.bias + W, Real{0});
     }
+  }
+
+  // Where lines of results go, if all of them are dense and of whole vectors.
+  void find_lines(std::int64_t o) {
+    const std::int64_t lanes = p_.channels ? unit_.row_count : outputs_;
+    lines_ = {};
+    if (lanes % N != 0 || (!p_.channels && p_.runs != 1)) return;
+    const auto find = [&](const TensorView& view, std::int64_t row_step, std::int64_t& step) {
+      const std::int64_t row = p_.channels
+                                   ? row_offset(view, unit_.run * p_.run_rows + unit_.row_begin)
+                                   : unit_.row_begin * row_step;
+      step = p_.channels ? view.stride(-1) : row_step;
+      return dense_row<Real>(view, row + o * view.stride(-1),
+                             p_.channels ? row_step : view.stride(-1));
+    };
+    if (c_.residual.has_value()) {
+      lines_.z = find(c_.residual, p_.residual_step, lines_.z_step);
+      if (lines_.z == nullptr) return;
+    }
+    lines_.y = const_cast<Real*>(find(c_.y, p_.y_step, lines_.y_step));
+    lines_.vectors = lanes / N;
   }
 
   // Lines [first, first + count) of sums, which are rows, or outputs of `channels`.
@@ -240,6 +262,10 @@ class PanelRun {
 
   template <Activation kActivation>
   HWY_NOINLINE void finish_as(std::int64_t o, std::int64_t first, std::int64_t count) {
+    if (lines_.y != nullptr) {
+      return p_.channels ? finish_dense<kActivation, true>(first, count)
+                         : finish_dense<kActivation, false>(first, count);
+    }
     const MutableTensorView& y = c_.y;
     const TensorView& z = c_.residual;
     if (p_.channels) {
@@ -266,7 +292,23 @@ class PanelRun {
     }
   }
 
-  // A line of sums becomes a line of y.
+  template <Activation kActivation, bool kOneBias>
+  HWY_INLINE void finish_dense(std::int64_t first, std::int64_t count) {
+    for (std::int64_t n = first; n < first + count; ++n) {
+      const Real* sums = w_.sums + n * W;
+      const Real* z = lines_.z == nullptr ? nullptr : lines_.z + n * lines_.z_step;
+      Real* y = lines_.y + n * lines_.y_step;
+      const auto one = hn::Set(d, w_.bias[kOneBias ? n : 0]);
+      for (std::int64_t at = 0; at < lines_.vectors * N; at += N) {
+        const auto b = kOneBias ? one : hn::LoadU(d, w_.bias + at);
+        auto v = activate_sums<kActivation>(d, hn::Add(hn::LoadU(d, sums + at), b));
+        if (z != nullptr) v = hn::Add(v, hn::LoadU(d, z + at));
+        hn::StoreU(v, d, y + at);
+      }
+    }
+  }
+
+  // A line of sums becomes a line of y, whatever that is.
   template <Activation kActivation, bool kOneBias>
   HWY_INLINE void finish_line(Real* sums, std::int64_t count, std::int64_t bias, std::int64_t y_at,
                               std::int64_t y_step, std::int64_t z_at, std::int64_t z_step) {
@@ -298,11 +340,18 @@ class PanelRun {
     }
   }
 
+  struct Lines {
+    Real* y = nullptr;  // null: not dense
+    const Real* z = nullptr;
+    std::int64_t y_step = 0, z_step = 0, vectors = 0;
+  };
+
   const PanelProblem& p_;
   const LinearProblem& c_;
   const PanelUnit& unit_;
   PanelWorkspace<Real> w_;
   PanelAhead ahead_;
+  Lines lines_;
   const Real* x_ = nullptr;
   std::int64_t x_stride_ = 0;
   std::int64_t outputs_ = 0;  // of the panel at hand

@@ -144,6 +144,11 @@ PanelSplit split_panels(const PanelProblem& p, const PanelKernel& kernel, int th
   if (p.channels) {
     const std::int64_t vectors = parts(p.run_rows, kernel.lanes);
     split.row_units = parts(vectors, kernel.tile_vectors);
+    // As many for each thread, so that it has the same pixels in every product.
+    const std::int64_t workers = worker_count(vectors, threads);
+    if (runs % workers != 0 && split.row_units > workers) {
+      split.row_units = std::min(multiples(split.row_units, workers), vectors);
+    }
     split.unit_rows = parts(vectors, split.row_units) * kernel.lanes;
   } else {
     runs = 1;

@@ -23,10 +23,14 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Vectors × rows of accumulators that fill the registers. Wider tiles need fewer loads for each
 // multiplication: 10 for 24 here, 7 for 12 there.
 #if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64  // 32 registers
-inline constexpr int kPanelVectors = 4, kPanelRows = 6;
+inline constexpr int kPanelVectors = 4, kPanelRows = 6, kNarrowerRows = 8;
 #else  // 16 registers
-inline constexpr int kPanelVectors = 3, kPanelRows = 4;
+inline constexpr int kPanelVectors = 3, kPanelRows = 4, kNarrowerRows = 6;
 #endif
+// Rows of a tile of so many vectors: a little narrower, and there are registers for more.
+constexpr int panel_tile_rows(int vectors) {
+  return vectors == kPanelVectors - 1 ? kNarrowerRows : kPanelRows;
+}
 
 template <class D, typename Stored>
 HWY_INLINE hn::Vec<D> load_weights(D d, const Stored* HWY_RESTRICT at) {
@@ -134,7 +138,8 @@ void panel_rows(const Real* a, std::int64_t a_stride, const Stored* b, std::int6
     done(r, std::int64_t{R});
     r += R;
   };
-  while (r + kPanelRows <= rows) tile(std::integral_constant<int, kPanelRows>());
+  constexpr int kRows = panel_tile_rows(NV);
+  while (r + kRows <= rows) tile(std::integral_constant<int, kRows>());
   if constexpr (kScalars == Scalars::kAcross && NV == kPanelVectors) {
     // Few rows read the weights once: no second tile for what is left.
     switch (rows - r) {
@@ -150,7 +155,7 @@ void panel_rows(const Real* a, std::int64_t a_stride, const Stored* b, std::int6
       default: return;
     }
   } else {
-    if (kPanelRows > 4 && r + 4 <= rows) tile(std::integral_constant<int, 4>());
+    if (kRows > 4 && r + 4 <= rows) tile(std::integral_constant<int, 4>());
     if (r + 2 <= rows) tile(std::integral_constant<int, 2>());
     if (r < rows) tile(std::integral_constant<int, 1>());
   }
