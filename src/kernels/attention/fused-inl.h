@@ -366,87 +366,16 @@ class FusedRun {
     });
   }
 
-  // ---- what changes a score
+  // ---- what changes a score (fused_adjust-inl.h)
 
-  // Everything after the product but bias and mask.
-  void adjust(const Block& b, const ScoreTile<D>& tile, std::int64_t first) const {
-    if (p_.softcap != 0) tile.softcap(static_cast<Real>(p_.softcap));
-    if (p_.alibi.has_value()) {
-      tile.alibi(slope_, unit_.query_begin + b.row + seq_.offset - first);
-    }
-  }
-
-  // `seen`, `largest`: as in ScoreTile::hide.
+  void adjust(const Block& b, const ScoreTile<D>& tile, std::int64_t first) const;
   void hide(const Block& b, const BlockKeys& keys, const ScoreTile<D>& tile, std::int64_t first,
-            Real* seen, Real* largest) const {
-    const bool ends_only = keys.last_begin <= first && prefix_ <= first;
-    const std::int64_t visible =
-        keys.last_begin <= first ? std::clamp<std::int64_t>(keys.first_end - first, 0, tile.keys)
-                                 : 0;
-    tile.hide({first, visible, w_.begin + b.row, w_.end + b.row, b.rows, prefix_, ends_only}, seen,
-              largest);
-  }
-
-  // The addend of a call that has neither bias nor mask.
+            Real* seen, Real* largest) const;
   void structure_as_addend(const Block& b, const BlockKeys& keys, std::int64_t first,
-                           std::int64_t n) const {
-    const ScoreTile<D> addend{w_.addend, n, b.vectors};
-    std::fill(addend.s, addend.s + addend.size(), Real{0});
-    hide(b, keys, addend, first, nullptr, nullptr);
-  }
-
-  // addend[j][query] = bias, -inf where the mask hides. Lanes past the last query: hidden.
-  ScoreTile<D> read_addend(const Block& b, std::int64_t first, std::int64_t n, bool with_mask) {
-    const std::int64_t width = b.width();
-    const auto read = [&](const TensorView& view, Real* to) {
-      const std::int64_t offset = seq_.batch * view.stride(0) + unit_.head * view.stride(1) +
-                                  (first_query() + b.row) * view.stride(2) +
-                                  (seq_.key_begin + first) * view.stride(3);
-      const auto* data = static_cast<const std::byte*>(view.data()) + bytes(offset, view.dtype());
-      read_matrix<Real>({data, view.dtype(), view.stride(3), view.stride(2)}, n, b.rows, to, width,
-                        w_.stage);
-      for (std::int64_t j = 0; b.rows < width && j < n; ++j) {
-        for (std::int64_t c = b.rows; c < width; ++c) to[j * width + c] = -kInfinity;
-      }
-    };
-    const ScoreTile<D> tile{w_.addend, n, b.vectors};
-    if (p_.bias.has_value()) {
-      read(p_.bias, w_.addend);
-      prefetch_bias(b, first + n);
-    }
-    if (with_mask && p_.bias.has_value()) {
-      read(p_.mask, w_.hidden);
-      tile.hide_where_hidden(w_.hidden);
-    } else if (with_mask) {
-      read(p_.mask, w_.addend);
-    }
-    return tile;
-  }
-
-  // Rows of a bias are far apart, and only a block of keys is read of each: no prefetcher of the
-  // CPU sees what comes next.
-  void prefetch_bias(const Block& b, std::int64_t next) {
-    const TensorView& view = p_.bias;
-    if (view.stride(3) != 1 || view.stride(2) == 0 || next >= seq_.key_length) return;
-    const std::int64_t offset = seq_.batch * view.stride(0) + unit_.head * view.stride(1) +
-                                (first_query() + b.row) * view.stride(2) + seq_.key_begin + next;
-    const std::int64_t keys = std::min(kFusedKeyBlock, seq_.key_length - next);
-    ahead_.soon(static_cast<const std::byte*>(view.data()) + bytes(offset, view.dtype()),
-                bytes(view.stride(2), view.dtype()), bytes(keys, view.dtype()), b.rows,
-                tiles_of_block({0, kFusedKeyBlock}));
-  }
-
-  // The mask of a block: most tiles of most masks are all true or all false, and then need not be
-  // read entry by entry. A mask whose keys are not contiguous counts as mixed.
-  Flags look_at_mask(const Block& b, std::int64_t first, std::int64_t n) const {
-    if (!p_.mask.has_value()) return Flags::all_true;
-    const TensorView& mask = p_.mask;
-    if (mask.stride(3) != 1) return Flags::mixed;
-    const auto* row = static_cast<const std::uint8_t*>(mask.data()) + seq_.batch * mask.stride(0) +
-                      unit_.head * mask.stride(1) + (first_query() + b.row) * mask.stride(2) +
-                      seq_.key_begin + first;
-    return scan_flags(row, mask.stride(2), mask.stride(2) == 0 ? 1 : b.rows, n);
-  }
+                           std::int64_t n) const;
+  ScoreTile<D> read_addend(const Block& b, std::int64_t first, std::int64_t n, bool with_mask);
+  void prefetch_bias(const Block& b, std::int64_t next);
+  Flags look_at_mask(const Block& b, std::int64_t first, std::int64_t n) const;
 
   // ---- softmax
 
@@ -529,94 +458,19 @@ class FusedRun {
 
   // Whether all values of this block of keys are numbers.
   bool values_finite() {
-    if (v_checked_) return v_finite_;
-    v_checked_ = true;
-    const TileRows<Real> v = v_.from(key_begin_);
-    const std::int64_t keys = key_end_ - key_begin_;
-    const std::int64_t rows = v.turned() ? p_.Dv : keys, columns = v.turned() ? keys : p_.Dv;
-    // 0·x is 0, or NaN; in four chains, since one would wait for itself.
-    V zero[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
-    Real tail = 0;
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const Real* row = v.data + r * (v.turned() ? v.column_stride : v.token_stride);
-      const auto look = [&](V& chain, std::int64_t at) HWY_ATTR {
-        chain = hn::MulAdd(hn::LoadU(d, row + at), hn::Zero(d), chain);
-      };
-      std::int64_t c = 0;
-      for (; c + 4 * N <= columns; c += 4 * N) {
-        look(zero[0], c);
-        look(zero[1], c + N);
-        look(zero[2], c + 2 * N);
-        look(zero[3], c + 3 * N);
-      }
-      for (; c + N <= columns; c += N) look(zero[0], c);
-      for (; c < columns; ++c) tail += row[c] * Real{0};
+    if (!v_checked_) {
+      v_finite_ = all_finite(d, v_.from(key_begin_), key_end_ - key_begin_, p_.Dv);
+      v_checked_ = true;
     }
-    const V all = hn::Add(hn::Add(zero[0], zero[1]), hn::Add(zero[2], zero[3]));
-    v_finite_ = hn::AllTrue(d, hn::Eq(all, hn::Zero(d))) && tail == 0;
     return v_finite_;
   }
 
-  // ---- the end
+  // ---- the end (fused_finish-inl.h)
 
-  // Adds the sink to the sum; returns false if there is none.
-  bool add_sink(const Block& b, bool with_output) {
-    if (!p_.sinks.has_value()) return false;
-    const Real sink = load_real<Real>(p_.sinks, unit_.head * p_.sinks.stride(0));
-    if (sink == -kInfinity) return false;
-    for (std::int64_t i = 0; i < b.rows; ++i) {
-      if (b.seen[i] == 0) continue;
-      Real factor = 1;
-      if (sink > b.max[i]) {
-        factor = Relative::exp_between(b.max[i], sink);
-        b.max[i] = sink;
-      }
-      b.sum[i] = b.sum[i] * factor + Relative::exp_of(sink, b.max[i]);
-      if (with_output && factor != 1) b.out.scale_query(i, factor);
-    }
-    return true;
-  }
-
-  // What O is multiplied by at the end: 1 / l; 0 where nothing was seen.
-  void invert_sums(const Block& b, Real* inverse) const {
-    for (int v = 0; v < b.vectors; ++v) {
-      const auto seen = hn::Ne(hn::LoadU(d, b.seen + v * N), hn::Zero(d));
-      const V one_over = hn::Div(hn::Set(d, Real{1}), hn::LoadU(d, b.sum + v * N));
-      hn::Store(hn::IfThenElseZero(seen, one_over), d, inverse + v * N);
-    }
-  }
-
-  // Where the block's first query is in a view like the output.
-  std::int64_t offset_in(const TensorView& view, const Block& b) const {
-    return seq_.batch * view.stride(0) + unit_.head * view.stride(1) +
-           (first_query() + b.row) * view.stride(2);
-  }
-
-  void finish(const Block& b, const BlockKeys& keys) {
-    if (keys.untouched) b.out.clear();
-    const bool sink = add_sink(b, true);
-    if (!keys.written) {
-      HWY_ALIGN Real inverse[kMaxVectors * N];
-      invert_sums(b, inverse);
-      b.out.write(inverse, p_.out, offset_in(p_.out, b), w_.stage);
-    }
-    if (!p_.stages.lse.has_value()) return;
-    const MutableTensorView& lse = p_.stages.lse;
-    for (std::int64_t i = 0; i < b.rows; ++i) {
-      Real value = -kInfinity;
-      if (b.seen[i] != 0) {
-        // All that is seen may be -inf: then there is no maximum to be relative to.
-        value = b.sum[i] == 0 ? std::numeric_limits<Real>::quiet_NaN()
-                              : Relative::log_sum(b.max[i], b.sum[i]);
-      } else if (sink) {
-        value = load_real<Real>(p_.sinks, unit_.head * p_.sinks.stride(0));
-      }
-      store_real(lse,
-                 seq_.batch * lse.stride(0) + unit_.head * lse.stride(1) +
-                     (first_query() + b.row + i) * lse.stride(2),
-                 value);
-    }
-  }
+  bool add_sink(const Block& b, bool with_output);
+  void invert_sums(const Block& b, Real* inverse) const;
+  std::int64_t offset_in(const TensorView& view, const Block& b) const;
+  void finish(const Block& b, const BlockKeys& keys);
 
   // ---- scores and weights, when asked for (fused_stages-inl.h)
 

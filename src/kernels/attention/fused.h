@@ -3,14 +3,14 @@
 // The fused forward: attention in one pass over the keys, without a Tq×Tk matrix.
 //
 // Vector lanes are queries. A block of up to 4 vectors of queries is transposed once; keys and
-// values are read by scalar broadcast where they lie. For each block of 144 keys (the last one
-// may have up to 160):
+// values are read where they lie. For each block of 96 keys (the last one may have up to 144):
 //
 //   S = Qᵀ·K          a tile of accumulators, queries × keys
 //   S = softcap, bias, alibi, hidden entries -inf        only what the call has
 //   m = max(m, S)     the running maximum, moved only when it grows by much
 //   P = exp(S - m)    l += ΣP
-//   O = O + P·V       a tile of accumulators, queries × columns of V
+//   O = O + P·V       a tile of accumulators, queries × columns of V; lanes are columns where Dv
+//                     fills vectors, and O is then kept as the caller wants it
 //
 // and at the end O / l. Each lane is a query of its own: nothing that it computes depends on its
 // neighbours, on how queries are grouped into blocks and units, or on how many threads work. Hence

@@ -15,12 +15,42 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace qkv::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
 
 // Whether elements can be read and written as they are.
 template <typename Real>
 bool holds_real(DType dtype, const void* data) {
   return dtype == (sizeof(Real) == 4 ? DType::f32 : DType::f64) &&
          reinterpret_cast<std::uintptr_t>(data) % alignof(Real) == 0;
+}
+
+// Whether all elements of so many tokens are numbers.
+template <class D>
+bool all_finite(D d, const TileRows<hn::TFromD<D>>& v, std::int64_t keys, std::int64_t columns) {
+  using Real = hn::TFromD<D>;
+  using V = hn::Vec<D>;
+  constexpr std::int64_t N = hn::MaxLanes(D());
+  const std::int64_t rows = v.turned() ? columns : keys, length = v.turned() ? keys : columns;
+  // 0·x is 0, or NaN; in four chains, since one would wait for itself.
+  V zero[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+  Real tail = 0;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const Real* row = v.data + r * (v.turned() ? v.column_stride : v.token_stride);
+    const auto look = [&](V& chain, std::int64_t at) HWY_ATTR {
+      chain = hn::MulAdd(hn::LoadU(d, row + at), hn::Zero(d), chain);
+    };
+    std::int64_t c = 0;
+    for (; c + 4 * N <= length; c += 4 * N) {
+      look(zero[0], c);
+      look(zero[1], c + N);
+      look(zero[2], c + 2 * N);
+      look(zero[3], c + 3 * N);
+    }
+    for (; c + N <= length; c += N) look(zero[0], c);
+    for (; c < length; ++c) tail += row[c] * Real{0};
+  }
+  const V all = hn::Add(hn::Add(zero[0], zero[1]), hn::Add(zero[2], zero[3]));
+  return hn::AllTrue(d, hn::Eq(all, hn::Zero(d))) && tail == 0;
 }
 
 // In place where it can be: as rows of tokens, or turned, as a channel-first image has it. Else a

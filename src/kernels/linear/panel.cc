@@ -76,10 +76,10 @@ void look_ahead(const PanelProblem& p, std::int64_t width, std::int64_t count, s
   const std::int64_t begin = unit.output_begin / width * bytes;
   const std::int64_t end = parts(unit.output_end, width) * bytes;
   std::int64_t from = end + index * (end - begin) / count;
-  if (count == 1)
-    from = begin + bytes / parts(std::max<std::int64_t>(p.call.in, 1), panel_depth(p));
+  if (count == 1) from = begin + bytes / parts(p.call.in, panel_depth(p));
+  if (from >= all) return;
   unit.ahead = weights + from;
-  unit.ahead_bytes = std::clamp<std::int64_t>(all - from, 0, (end - begin) / count);
+  unit.ahead_bytes = std::min(all - from, (end - begin) / count);
 }
 
 // A run's blocks of rows one after the other; for each the panels; for each of these the rows.
