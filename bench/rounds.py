@@ -7,6 +7,7 @@ the cores meanwhile. Contenders are processes of their own (worker.py), of which
 """
 
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -20,7 +21,7 @@ from qkv import _core
 AGREE = 0.95  # of the better of the two FMA probes beside a sample, by the other
 UNDISTURBED = 0.8  # of the run's best FMA probe, by both: below that somebody else is on the cores
 STEADY = 0.85  # of the better of two bandwidth probes, by the other
-OTHERS = 0.08  # of the cores' time during a sample that others may have had; ticks of 10 ms are how finely that is known
+OTHERS = 0.08  # of the cores' time during a sample that others may have had; or a tick, which is how finely that is known
 SETTLE = 0.02  # seconds that idle threads of the last contender may still spin
 PATIENCE = 10  # probes that a sample waits for a quiet moment
 SAMPLE = 0.05  # seconds that a sample takes at least, by repetition
@@ -34,6 +35,11 @@ def busy_seconds():
     except OSError:
         return 0.0
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def others_allowed(seconds):
+    """The share of so many seconds of all cores together that may be missing, of a sample that counts."""
+    return max(OTHERS, 1.5 / os.sysconf("SC_CLK_TCK") / seconds)
 
 
 class Contender:
@@ -90,7 +96,7 @@ class Probes:
     def wait_for_quiet(self, now, memory):
         """The probe before a sample: `now`, or a later one if that was disturbed."""
         for _ in range(PATIENCE):
-            if self.is_quiet(now):
+            if self.is_quiet(now, now):
                 break
             now = self.measure(memory)
         return now
@@ -104,8 +110,10 @@ class Probes:
         low, _, high = statistics.quantiles(self.fma, n=4)
         return low, high
 
-    def is_quiet(self, now):
-        return now[0] >= UNDISTURBED * self.peak()[0]
+    def is_quiet(self, before, after):
+        """Whether the machine was undisturbed, and the same one, in two probes."""
+        low, high = sorted((before[0], after[0]))
+        return low >= UNDISTURBED * self.peak()[0] and low >= AGREE * high
 
     def share_of_cores(self):
         """What all threads reach, of as many times what one reaches: near 1 on a machine of one's own."""
@@ -166,14 +174,13 @@ def sample(contenders, results, chosen, probes, rounds, budget, memory):
                 continue
             if result.get("spent", 0) > 3 * budget and len(result["samples"]) >= 3:
                 continue  # slow, and no quiet moment to be had: the others go on without it
-            times = max(2 if variant == "throughput" else 1, int(SAMPLE / result["seconds"]))
+            times = max(2 if variant == "throughput" else 1, math.ceil(SAMPLE / result["seconds"]))
             before, busy = probes.wait_for_quiet(after, memory), busy_seconds()
             answer = by_name[library].ask("run", variant=variant, times=times)
             spent = answer["lasted"]
             others = (busy_seconds() - busy - answer["worked"]) / (spent * probes.threads)
             after = probes.measure(memory)
-            quiet = probes.is_quiet(before) and probes.is_quiet(after) and others < OTHERS
-            quiet = quiet and min(before[0], after[0]) >= AGREE * max(before[0], after[0])
+            quiet = probes.is_quiet(before, after) and others < others_allowed(spent * probes.threads)
             if memory:  # shared with other machines of the host, whose turns take seconds
                 quiet = quiet and min(before[1], after[1]) >= STEADY * max(before[1], after[1])
             result["samples"].append({

@@ -61,11 +61,14 @@ FusedUnit unit_at(const AttentionProblem& p, const FusedSplit& split, std::int64
   return unit;
 }
 
-// Whether keys or values are of the type that is computed with, and their rows or columns
-// contiguous.
-bool lies_as_read(const AttentionProblem& p, const TensorView& view) {
-  return view.dtype() == (p.accumulate_f64 ? DType::f64 : DType::f32) &&
-         (view.stride(3) == 1 || view.stride(2) == 1);
+// Whether keys or values are read where they lie, as far as that is known beforehand (see Operand):
+// of the type that is computed with, and contiguous; along tokens only if nobody wants vectors of
+// columns, and lines do not meet in the first cache.
+bool lies_as_read(const AttentionProblem& p, const TensorView& view, bool by_vectors) {
+  if (view.dtype() != (p.accumulate_f64 ? DType::f64 : DType::f32)) return false;
+  if (view.stride(3) == 1) return true;
+  return view.stride(2) == 1 && !by_vectors &&
+         view.stride(3) * static_cast<std::int64_t>(size_of(view.dtype())) % 1024 != 0;
 }
 
 // Lanes that the queries of a sequence take up, empty ones included.
@@ -107,7 +110,8 @@ FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int
   const std::int64_t all = p.B * p.Hq * blocks;
   std::int64_t fair = all / (workers * kUnitsPerThread);
   // Each unit of these makes its own copy, which should serve more than a block.
-  const bool copies = !lies_as_read(p, p.key) || !lies_as_read(p, p.value);
+  const bool by_rows = p.out.stride(3) == 1 && p.Dv % kernel.lanes == 0 && p.Dv >= 2 * kernel.lanes;
+  const bool copies = !lies_as_read(p, p.key, false) || !lies_as_read(p, p.value, by_rows);
   if (copies) fair = std::max(fair, std::min(kCopyBlocks, all / workers));
   const std::int64_t per_unit =
       std::clamp<std::int64_t>(fair, 1, std::max<std::int64_t>(1, std::min(fit, blocks)));

@@ -9,7 +9,7 @@
 #endif
 
 #include <algorithm>
-#include <bit>
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 

@@ -66,17 +66,19 @@ bool is_f64(const PanelKernel& kernel) {
 }
 
 // What a unit fetches: its share of the weights that come after its outputs, as one of `count`
-// units that meet them one after the other; if it is alone, what comes after the steps at hand.
+// units that meet them one after the other; if it is alone, what comes after the steps at hand
+// (bytes have but one block of these).
 void look_ahead(const PanelProblem& p, std::int64_t width, std::int64_t count, std::int64_t index,
                 PanelUnit& unit) {
   const std::byte* weights =
       p.bytes != nullptr ? reinterpret_cast<const std::byte*>(p.bytes->panels) : p.panels;
   const std::int64_t bytes = panel_bytes(p, width), all = parts(p.call.out, width) * bytes;
   if (weights == nullptr || unit.row_count < kRowsAhead || all <= cpu_second_cache() / 4) return;
+  if (p.bytes == nullptr && p.panel_width != width) return;  // packed for the other type
   const std::int64_t begin = unit.output_begin / width * bytes;
   const std::int64_t end = parts(unit.output_end, width) * bytes;
   std::int64_t from = end + index * (end - begin) / count;
-  if (count == 1) from = begin + bytes / parts(p.call.in, panel_depth(p));
+  if (count == 1 && p.bytes == nullptr) from = begin + bytes / parts(p.call.in, panel_depth(p));
   if (from >= all) return;
   unit.ahead = weights + from;
   unit.ahead_bytes = std::min(all - from, (end - begin) / count);

@@ -7,9 +7,8 @@
 // block by block when they are used. A tile of accumulators is rows × vectors:
 //
 //   rows       lanes are outputs; x is read by scalar broadcast where it lies
-//   channels   lanes are rows of x (the pixels of a channel-first image), packed [i][lanes] once
-//   for
-//              all outputs; weights are read by scalar broadcast from their panels
+//   channels   lanes are rows of x (the pixels of a channel-first image), read where they lie or
+//              packed [i][lanes] by a unit; weights are read by scalar broadcast from their panels
 //
 // Every sum is one chain of multiply-adds over i, from the first to the last: its bits depend on
 // nothing but its own row of x, its weights, and the target.

@@ -49,7 +49,6 @@ HWY_INLINE hn::Vec<D> load_weights(D d, const Stored* HWY_RESTRICT at) {
 // few on their way, and one more than that makes it wait.
 class PanelAhead {
  public:
-  PanelAhead() = default;
   // Within so many steps of tiles.
   PanelAhead(const std::byte* at, std::int64_t bytes, std::int64_t steps)
       : at_(at), lines_(bytes / 64) {

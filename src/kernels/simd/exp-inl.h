@@ -1,9 +1,9 @@
 // exp and tanh of a vector, for attention. Included once for each SIMD target (see Highway's
 // foreach_target.h), hence no ordinary guard.
 //
-// Both write x = n·ln 2 + r with |r| ≤ ln 2 / 2 and multiply a polynomial by 2ⁿ. The polynomials
-// are minimax over that interval in relative error (Remez), in base 2 so that the reduction is
-// exact.
+// Both write x = n·ln 2 + r with |r| ≤ ln 2 / 2 and multiply a polynomial by 2ⁿ; on AVX-512 exp has
+// 0 ≤ r < ln 2, which it gets in one instruction. The polynomials are minimax over these intervals
+// in relative error (Remez), in base 2 so that the reduction is exact.
 
 #if defined(QKV_KERNELS_SIMD_EXP_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QKV_KERNELS_SIMD_EXP_INL_H_
