@@ -115,6 +115,13 @@ class Tile {
   }
 
  private:
+  // 0, made here and now: one that is known beforehand keeps a register throughout the loop before
+  // it, and where there are 16 an accumulator then goes through memory.
+  static HWY_INLINE V late_zero() {
+    const volatile Real zero = 0;
+    return hn::Set(d, zero);
+  }
+
   // `stride`: from one row of k to the next, a key's or, if they are turned, a column's.
   template <int QV, bool turned>
   static HWY_NOINLINE void scores_of(const Real* qt, std::int64_t width, std::int64_t depth,
@@ -219,12 +226,13 @@ class Tile {
       }
       return;
     }
+    const V zero = late_zero();
     HWY_UNROLL(16)
     for (int r = 0; r < QR; ++r) {
       const V factor = hn::Set(d, end.factors[r]);
       HWY_UNROLL(4)
       for (int c = 0; c < CV; ++c) {
-        hn::StoreU(hn::MulAdd(sum[r][c], factor, hn::Zero(d)), d, end.to + r * end.stride + c * N);
+        hn::StoreU(hn::MulAdd(sum[r][c], factor, zero), d, end.to + r * end.stride + c * N);
       }
     }
   }
@@ -295,12 +303,13 @@ class Tile {
       }
       return;
     }
+    const V zero = late_zero();
     HWY_UNROLL(4)
     for (int q = 0; q < QV; ++q) {
       const V factor = hn::LoadU(d, end.factors + q * N);
       HWY_UNROLL(16)
       for (int r = 0; r < DR; ++r) {
-        hn::StoreU(hn::MulAdd(sum[r][q], factor, hn::Zero(d)), d, end.to + r * end.stride + q * N);
+        hn::StoreU(hn::MulAdd(sum[r][q], factor, zero), d, end.to + r * end.stride + q * N);
       }
     }
   }
