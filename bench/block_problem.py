@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from problem import aligned
+
 BLOCKS = Path(__file__).with_name("blocks.json")
 EPS = 1e-6  # of a ViT's norms
 CLASSES = 1000
@@ -68,7 +70,7 @@ class BlockProblem:
         channels = 2 * self.dim if self.kind == "c2psa" else self.dim
         shape = {"detector": (self.B, channels, self.side, self.side), "c2psa": (self.B, channels, self.side, self.side),
                  "vit_model": (self.B, 3, 224, 224)}.get(self.kind, (self.B, self.T, self.dim))
-        return rng.standard_normal(shape, dtype=np.float32)
+        return aligned(shape, rng.standard_normal(shape, dtype=np.float32))
 
     def build(self, builder, x):
         """What the block computes, of a builder's x."""

@@ -134,7 +134,7 @@ void AttentionCase::choose_shape(Random& random) {
   const std::int64_t block = kFusedKeyBlock, rest = kFusedKeyRest;
   if (chance(random, 40)) {
     Tk = pick(random, {block, block + 1, block + rest, block + rest + 1, 2 * block - 1,
-                       2 * block + rest, 2 * block + rest + 1});
+                       2 * block + rest, 2 * block + rest + 1, 5 * block + 7});
   }
   D = width();
   Dv = chance(random, 50) ? D : width();

@@ -1,10 +1,12 @@
-// A target may have several fused kernels, for vectors of different widths. Which one runs is a
-// matter of speed alone: they give the same bits.
+// A target may have several fused kernels, for vectors of different widths, and steps of several
+// blocks of keys. Which one runs, and how many go past at a time, is a matter of speed alone: the
+// bits are the same.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "kernels/attention/fused.h"
 #include "ops/attention_check.h"
@@ -19,7 +21,8 @@ struct Results {
   Tensor out, lse, weights;
 };
 
-Results run(const AttentionCase& c, const FusedKernel& kernel, DType real) {
+Results run(const AttentionCase& c, const FusedKernel& kernel, DType real,
+            std::int64_t step_blocks = 0) {
   Results r{Tensor(real, {c.B, c.Hq, c.Tq, c.Dv}), Tensor(real, {c.B, c.Hq, c.Tq}),
             Tensor(real, {c.B, c.Hq, c.Tq, c.Tk})};
   AttentionStages stages;
@@ -27,7 +30,7 @@ Results run(const AttentionCase& c, const FusedKernel& kernel, DType real) {
   stages.weights = r.weights;
   const AttentionProblem problem =
       check_attention(c.query->view(), c.key->view(), c.value->view(), r.out, c.options, stages);
-  const FusedSplit split = split_fused(problem, kernel, 2);
+  const FusedSplit split = split_fused(problem, kernel, 2, step_blocks);
   Tensor workspace(DType::u8, {fused_workspace(problem, split, 2)});
   attention_fused(problem, kernel, split, 2,
                   reinterpret_cast<std::byte*>(workspace.as<std::uint8_t>().data()));
@@ -58,6 +61,35 @@ TEST(FusedKernels, OfOneTargetGiveTheSameBits) {
     }
   }
   if (compared == 0) GTEST_SKIP() << "no target of this CPU has two kernels";
+}
+
+// The kernels of this CPU that compute what a case does.
+std::vector<FusedKernel> kernels_of(bool f64) {
+  const auto& targets = simd_targets();
+  std::vector<FusedKernel> found;
+  for (const FusedKernel& kernel : f64 ? fused_kernels_f64() : fused_kernels_f32()) {
+    if (std::find(targets.begin(), targets.end(), kernel.target) != targets.end()) {
+      found.push_back(kernel);
+    }
+  }
+  return found;
+}
+
+TEST(FusedKernels, StepsOfSeveralBlocksGiveTheSameBits) {
+  for (std::uint64_t seed = 100; seed < 100 + static_cast<std::uint64_t>(share_of(80)); ++seed) {
+    const AttentionCase c(seed);
+    const bool wide = c.dtype == DType::f64 || c.options.accumulate == Accumulate::f64;
+    const DType real = wide ? DType::f64 : DType::f32;
+    for (const FusedKernel& kernel : kernels_of(wide)) {
+      const Results one = run(c, kernel, real, 1);
+      for (const std::int64_t blocks : {2, 4}) {
+        const Results more = run(c, kernel, real, blocks);
+        EXPECT_TRUE(same_bits(one.out, more.out)) << c.description;
+        EXPECT_TRUE(same_bits(one.lse, more.lse)) << c.description;
+        EXPECT_TRUE(same_bits(one.weights, more.weights)) << c.description;
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ def looks_at_signals(call):
 
 
 def test_explain():
-    x = np.ones((1, 1, 256, 16384), np.float32)  # wide: time goes into the products, not into memory
+    x = np.ones((1, 1, 1024, 8192), np.float32)  # large: time goes into the products, not into memory
     assert looks_at_signals(lambda: qkv.explain(x, x, x))
 
 

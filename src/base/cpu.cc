@@ -68,14 +68,20 @@ std::vector<CpuFeature> find_features() {
   };
 }
 
-// AMD's family 19h: what of it has AVX-512 is Zen 4, with data paths of 256 bits.
-bool find_split_vectors() {
+// The family of a CPU of AMD's; 0 for others.
+unsigned amd_family() {
   unsigned a = 0, b = 0, c = 0, d = 0;
-  if (__get_cpuid(0, &a, &b, &c, &d) == 0 || b != signature_AMD_ebx) return false;
-  if (__get_cpuid(1, &a, &b, &c, &d) == 0) return false;
-  const unsigned family = (a >> 8 & 0xf) + (a >> 20 & 0xff);
-  return family == 0x19 && __builtin_cpu_supports("avx512f") != 0;
+  if (__get_cpuid(0, &a, &b, &c, &d) == 0 || b != signature_AMD_ebx) return 0;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0) return 0;
+  return (a >> 8 & 0xf) + (a >> 20 & 0xff);
 }
+
+// Family 19h: what of it has AVX-512 is Zen 4, with data paths of 256 bits.
+bool find_split_vectors() {
+  return amd_family() == 0x19 && __builtin_cpu_supports("avx512f") != 0;
+}
+
+bool find_fast_caches() { return amd_family() >= 0x1a; }  // Zen 5 and later
 
 // Three leaves of 16 characters each, padded with blanks or NUL.
 std::string find_model() {
@@ -116,6 +122,7 @@ std::vector<CpuFeature> find_features() {
 
 std::string find_model() { return ""; }
 bool find_split_vectors() { return false; }
+bool find_fast_caches() { return false; }
 
 #else
 
@@ -123,6 +130,7 @@ constexpr std::string_view kArchitecture = "other";
 std::vector<CpuFeature> find_features() { return {}; }
 std::string find_model() { return ""; }
 bool find_split_vectors() { return false; }
+bool find_fast_caches() { return false; }
 
 #endif
 
@@ -146,9 +154,33 @@ std::string model_from_proc() {
   return "";
 }
 
-std::vector<CpuCache> find_caches() {
+// What Linux says of the first core's caches. glibc's sysconf would give all of a socket's third
+// level, of which a core of AMD's reaches a part.
+std::vector<CpuCache> caches_from_sys() {
   std::vector<CpuCache> caches;
+  for (int index = 0; index < 8; ++index) {
+    const std::string folder =
+        "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/";
+    std::string type;
+    int level = 0;
+    std::int64_t size = 0;
+    char unit = 0;
+    if (!(std::ifstream(folder + "type") >> type) || !(std::ifstream(folder + "level") >> level) ||
+        !(std::ifstream(folder + "size") >> size >> unit)) {
+      continue;
+    }
+    if (type == "Instruction" || level < 1 || level > 3 || size <= 0) continue;
+    constexpr std::array<std::string_view, 3> kNames = {"L1d", "L2", "L3"};
+    caches.push_back({kNames[static_cast<std::size_t>(level - 1)],
+                      unit == 'M' ? size << 20 : unit == 'K' ? size << 10 : size});
+  }
+  return caches;
+}
+
+std::vector<CpuCache> find_caches() {
+  std::vector<CpuCache> caches = caches_from_sys();
 #if defined(_SC_LEVEL1_DCACHE_SIZE)
+  if (!caches.empty()) return caches;
   const std::array<std::pair<std::string_view, int>, 3> known = {{
       {"L1d", _SC_LEVEL1_DCACHE_SIZE},
       {"L2", _SC_LEVEL2_CACHE_SIZE},
@@ -160,6 +192,14 @@ std::vector<CpuCache> find_caches() {
   }
 #endif
   return caches;
+}
+
+// 0 if the system does not tell.
+std::int64_t cache_bytes(std::string_view name) {
+  for (const CpuCache& cache : cpu_info().caches) {
+    if (cache.name == name) return cache.bytes;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -174,13 +214,14 @@ const CpuInfo& cpu_info() {
 }
 
 std::int64_t cpu_second_cache() {
-  static const std::int64_t bytes = [] {
-    for (const CpuCache& cache : cpu_info().caches) {
-      if (cache.name == "L2") return cache.bytes;
-    }
-    return std::int64_t{0};
-  }();
+  static const std::int64_t bytes = cache_bytes("L2");
   return bytes;
+}
+
+std::int64_t cpu_near_cache(int cores) {
+  // Others use the third one, too: three quarters of it are likely to be ours.
+  static const std::int64_t third = cpu_has_fast_caches() ? cache_bytes("L3") / 4 * 3 : 0;
+  return std::max(third, cpu_second_cache() * cores);
 }
 
 bool cpu_has(std::string_view feature) {
@@ -188,6 +229,11 @@ bool cpu_has(std::string_view feature) {
   return std::any_of(all.begin(), all.end(), [&](const CpuFeature& known) {
     return known.name == feature && known.present;
   });
+}
+
+bool cpu_has_fast_caches() {
+  static const bool fast = find_fast_caches();
+  return fast;
 }
 
 bool cpu_splits_wide_vectors() {

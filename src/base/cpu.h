@@ -34,6 +34,14 @@ bool cpu_has(std::string_view feature);
 // Bytes of a core's second level of cache; 0 if the system does not tell.
 std::int64_t cpu_second_cache();
 
+// Whether a core gets a line of 64 bytes from its second level of cache in each cycle, and what is in
+// the third without being told to fetch it (Zen 5).
+bool cpu_has_fast_caches();
+
+// Bytes in caches from which this CPU's own prefetchers bring them in time, so that a kernel need
+// not ask for them: the second levels of so many cores, and the third one if it is fast.
+std::int64_t cpu_near_cache(int cores);
+
 // Whether a 512-bit operation takes this CPU as long as two of 256 bits (Zen 4): narrower vectors
 // then cost nothing but instructions, and waste fewer lanes.
 bool cpu_splits_wide_vectors();

@@ -6,9 +6,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import numpy as np
-
 import qkv
+from problem import aligned
 
 from .. import Prepared, Unsupported, Variant, repeat
 
@@ -43,8 +42,7 @@ def prepare(problem, threads):
         raise Unsupported(f"qkv has no {CLASSES[problem.kind]} yet")
     block = block_class(problem.weights if problem.kind != "vit_model" else saved(problem), problem.heads)
     x = problem.input
-    out = block(x, threads=threads)
-    out = np.array(out)
+    out = aligned(block(x, threads=threads).shape)
     return Prepared(repeat(lambda: block(x, out=out, threads=threads)), lambda: out)
 
 

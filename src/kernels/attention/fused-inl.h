@@ -47,7 +47,7 @@ class FusedRun {
       : p_(problem),
         unit_(unit),
         seq_(unit.sequence),
-        w_(problem, static_cast<int>(N), kMaxVectors, unit.query_count, workspace),
+        w_(problem, static_cast<int>(N), kMaxVectors, unit.query_count, unit.step_blocks, workspace),
         kv_head_(unit.head / (problem.Hq / problem.Hkv)),
         by_rows_(OutputTile<D>::is_by_rows(problem)),
         may_write_sums_(holds_real<Real>(problem.out.dtype(), problem.out.data()) &&
@@ -143,16 +143,17 @@ class FusedRun {
     const KeyRange all = keys_of_unit();
     for (std::int64_t b = 0; b < blocks_; ++b) start(block(b));
     ahead_.spread(blocks_ * tiles_of_block(all));
-    for (std::int64_t begin = key_block(all.begin); begin < all.end; begin = key_end_) {
-      enter_keys(begin);
-      for (std::int64_t b = 0; b < blocks_; ++b) attend_block(block(b), w_.keys[b], with_output);
+    for (std::int64_t begin = key_block(all.begin); begin < all.end; begin = step_end_) {
+      enter_step(begin, unit_.step_blocks, all.end);
+      for (std::int64_t b = 0; b < blocks_; ++b) attend_step(block(b), w_.keys[b], with_output);
     }
   }
 
   // About how many tiles a block of queries takes for these keys.
   std::int64_t tiles_of_block(KeyRange keys) const {
     const std::int64_t n = keys.end - keys.begin, rows = tile_rows(static_cast<int>(base_vectors_));
-    return n / rows + (n + kFusedKeyBlock - 1) / kFusedKeyBlock * (p_.Dv / rows);
+    const std::int64_t step = unit_.step_blocks * kFusedKeyBlock;
+    return n / rows + (n + step - 1) / step * (p_.Dv / rows);
   }
 
   // All that any query of the unit may see.
@@ -239,14 +240,33 @@ class FusedRun {
     return begin > 0 && seq_.key_length - begin <= kFusedKeyRest ? begin - kFusedKeyBlock : begin;
   }
 
-  // The block of keys that follows begins here. What is asked of it is prepared when needed.
+  // Of so many blocks of keys, the first of which begins here; fewer if others begin at `limit` or
+  // behind it. What is asked of them is prepared when needed.
+  void enter_step(std::int64_t begin, std::int64_t blocks, std::int64_t limit) {
+    step_begin_ = step_end_ = begin;
+    for (; blocks > 0 && step_end_ < limit; --blocks) {
+      enter_keys(step_end_);
+      step_end_ = key_end_;
+    }
+    enter_keys(begin);
+    k_.enter(step_begin_, step_end_);
+    v_.enter(step_begin_, step_end_);
+    v_checked_ = false;
+  }
+
   void enter_keys(std::int64_t begin) {
     key_begin_ = begin;
     const bool last = seq_.key_length - begin <= kFusedKeyBlock + kFusedKeyRest;
     key_end_ = last ? seq_.key_length : begin + kFusedKeyBlock;
-    k_.enter(key_begin_, key_end_);
-    v_.enter(key_begin_, key_end_);
-    v_checked_ = false;
+  }
+
+  void attend_step(const Block& b, BlockKeys& seen, bool with_output) {
+    waiting_ = {w_.s};
+    for (std::int64_t begin = step_begin_; begin < step_end_; begin = key_end_) {
+      enter_keys(begin);
+      attend_block(b, seen, with_output);
+    }
+    weigh_waiting(b, seen);
   }
 
   void attend_block(const Block& b, BlockKeys& seen, bool with_output) {
@@ -261,7 +281,8 @@ class FusedRun {
     const bool whole = prefix_ >= last || (seen.last_begin <= first && last <= seen.first_end);
 
     const std::int64_t n = last - first;
-    const ScoreTile<D> tile{w_.s, n, b.vectors};
+    if (waiting_.first + waiting_.keys != first) weigh_waiting(b, seen);
+    const ScoreTile<D> tile{waiting_.end(b), n, b.vectors};
     const Flags mask = look_at_mask(b, first, n);
     if (mask == Flags::all_false) return;
     const bool data = mask == Flags::mixed || p_.bias.has_value();
@@ -277,7 +298,7 @@ class FusedRun {
 
     HWY_ALIGN Real largest[kMaxVectors * N];
     const Reach reach = whole ? Reach(n) : reach_of(b, first, n);
-    scores(b, reach, k_.from(first), w_.s, largest);
+    scores(b, reach, k_.from(first), tile.s, largest);
     const bool changed = p_.softcap != 0 || p_.alibi.has_value();
     if (changed) adjust(b, tile, first);
     if (data) {
@@ -294,21 +315,21 @@ class FusedRun {
         hn::StoreU(hn::Set(d, Real{1}), d, b.seen + i);
       }
     }
-    raise_maximum(b, largest, with_output, with_output && seen.untouched);
     // 0·NaN is NaN: where a hidden value may be no number, it is left out instead.
     const bool careful = with_output && partly && !values_finite();
+    if (careful || (waiting_.keys > 0 && raises_maximum(b, largest))) weigh_waiting(b, seen);
+    const bool nothing_yet = with_output && seen.untouched && waiting_.keys == 0;
+    raise_maximum(b, largest, with_output, nothing_yet);
     if (careful && !data) structure_as_addend(b, seen, first, n);
     tile.exponentials(b.max, b.sum, careful ? w_.addend : nullptr);
     if (!with_output) return;
     if (careful) {
       if (seen.untouched) b.out.clear();
-      b.out.weigh_carefully(w_.s, v_.from(first), n);
-    } else if (by_rows_) {
-      weigh_rows(b, seen, whole, first, n);
+      b.out.weigh_carefully(tile.s, v_.from(first), n);
+      seen.untouched = false;
     } else {
-      weigh(b, seen, whole, reach, first);
+      waiting_.add(first, n, key_end_, whole, reach);
     }
-    seen.untouched = false;
   }
 
   // How many of a tile's keys each vector of queries may see: no less than the vector before it. In
@@ -316,6 +337,25 @@ class FusedRun {
   struct Reach {
     std::int64_t keys[kMaxVectors];
     explicit Reach(std::int64_t n) { std::fill(keys, keys + kMaxVectors, n); }
+  };
+
+  // Weights of keys that follow each other and share a maximum: O has not seen them yet. It is
+  // loaded and stored once for all of them.
+  struct Waiting {
+    Real* p = nullptr;  // [keys][width]
+    std::int64_t first = 0, keys = 0;
+    std::int64_t key_end = 0;  // of the last block
+    bool whole = true;         // all queries see all keys
+    Reach reach = Reach(0);
+
+    Real* end(const Block& b) const { return p + keys * b.width(); }
+    void add(std::int64_t from, std::int64_t n, std::int64_t end, bool all, const Reach& by) {
+      if (keys == 0) first = from;
+      for (int v = 0; v < kMaxVectors; ++v) reach.keys[v] = keys + by.keys[v];
+      keys += n;
+      key_end = end;
+      whole = whole && all;
+    }
   };
 
   // part(how many vectors, the first of them, keys from, to) for the parts of a tile that have the
@@ -379,11 +419,24 @@ class FusedRun {
 
   // ---- softmax
 
+  static auto grows_from(V old, V top) {
+    return hn::Gt(top, hn::Add(old, hn::Set(d, static_cast<Real>(kLazy))));
+  }
+
+  bool raises_maximum(const Block& b, const Real* largest) const {
+    bool any = false;
+    for (int v = 0; v < b.vectors; ++v) {
+      const V old = hn::LoadU(d, b.max + v * N), top = hn::Load(d, largest + v * N);
+      any = any || !hn::AllFalse(d, grows_from(old, top));
+    }
+    return any;
+  }
+
   // `first`: nothing was summed up yet.
   void raise_maximum(const Block& b, const Real* largest, bool with_output, bool first) const {
     for (int v = 0; v < b.vectors; ++v) {
       const V old = hn::LoadU(d, b.max + v * N), top = hn::Load(d, largest + v * N);
-      const auto grows = hn::Gt(top, hn::Add(old, hn::Set(d, static_cast<Real>(kLazy))));
+      const auto grows = grows_from(old, top);
       if (hn::AllFalse(d, grows)) continue;
       const V now = hn::IfThenElse(grows, top, old);
       hn::StoreU(now, d, b.max + v * N);
@@ -397,34 +450,45 @@ class FusedRun {
 
   // ---- O += P·V
 
-  void weigh(const Block& b, BlockKeys& seen, bool whole, const Reach& reach, std::int64_t first) {
+  void weigh_waiting(const Block& b, BlockKeys& seen) {
+    if (waiting_.keys > 0) {
+      by_rows_ ? weigh_rows(b, seen) : weigh(b, seen);
+      seen.untouched = false;
+    }
+    waiting_ = {waiting_.end(b)};
+  }
+
+  void weigh(const Block& b, BlockKeys& seen) {
     const std::int64_t width = b.width();
     bool from_zero = seen.untouched;
-    if (from_zero && reach.keys[0] == 0) {
+    if (from_zero && waiting_.reach.keys[0] == 0) {
       b.out.clear();
       from_zero = false;
     }
     HWY_ALIGN Real inverse[kMaxVectors * N];
     typename T::Final final;
-    if (whole && b.rows == width && p_.out.stride(2) == 1) final = end_sums(b, seen, inverse);
-    const TileRows<Real> v = v_.from(first);
-    each_part(b, reach, [&](auto vectors, int q, std::int64_t from, std::int64_t to) {
-      T::template weigh<vectors.value>(w_.s + from * width + q * N, width, v.from(from), to - from,
-                                       from_zero, p_.Dv, b.out.at(0, q), final, ahead_);
+    if (waiting_.whole && b.rows == width && p_.out.stride(2) == 1) {
+      final = end_sums(b, seen, inverse);
+    }
+    const TileRows<Real> v = v_.from(waiting_.first);
+    each_part(b, waiting_.reach, [&](auto vectors, int q, std::int64_t from, std::int64_t to) {
+      const Real* p = waiting_.p + from * width + q * N;
+      T::template weigh<vectors.value>(p, width, v.from(from), to - from, from_zero, p_.Dv,
+                                       b.out.at(0, q), final, ahead_);
       from_zero = false;
     });
   }
 
   // The same with lanes that are columns, some vectors of them at a time.
-  void weigh_rows(const Block& b, BlockKeys& seen, bool whole, std::int64_t first, std::int64_t n) {
+  void weigh_rows(const Block& b, BlockKeys& seen) {
     HWY_ALIGN Real inverse[kMaxVectors * N];
     const typename T::Final final = end_sums(b, seen, inverse);
-    const TileRows<Real> v = v_.from(first);
+    const TileRows<Real> v = v_.from(waiting_.first);
     const auto keys_of = [&](std::int64_t row, std::int64_t count) {
-      if (whole) return n;
+      if (waiting_.whole) return waiting_.keys;
       const std::int64_t* end = w_.end + b.row + row;
       const std::int64_t last = std::max(prefix_, *std::max_element(end, end + count));
-      return std::clamp<std::int64_t>(last - first, 0, n);
+      return std::clamp<std::int64_t>(last - waiting_.first, 0, waiting_.keys);
     };
     const std::int64_t vectors = p_.Dv / N, parts = (vectors + kMaxVectors - 1) / kMaxVectors;
     for (std::int64_t part = 0; part < parts; ++part) {
@@ -432,7 +496,7 @@ class FusedRun {
       const auto weigh = [&](auto count) {
         typename T::Final end = final;
         if (end.to != nullptr) end.to += from * N;
-        T::template weigh_rows<count.value>(w_.s, b.width(), v.data + from * N, v.token_stride,
+        T::template weigh_rows<count.value>(waiting_.p, b.width(), v.data + from * N, v.token_stride,
                                             keys_of, seen.untouched, b.rows, b.out.o + from * N,
                                             p_.Dv, end, ahead_);
       };
@@ -448,7 +512,7 @@ class FusedRun {
   // After these keys there are no more for the block: its sums go where the caller wants them, if
   // they can.
   typename T::Final end_sums(const Block& b, BlockKeys& seen, Real* inverse) const {
-    if (key_end_ < std::max(seen.last_end, prefix_) || !may_write_sums_) return {};
+    if (waiting_.key_end < std::max(seen.last_end, prefix_) || !may_write_sums_) return {};
     invert_sums(b, inverse);
     seen.written = true;
     const MutableTensorView& out = p_.out;
@@ -456,10 +520,10 @@ class FusedRun {
             inverse};
   }
 
-  // Whether all values of this block of keys are numbers.
+  // Whether all values of this step's keys are numbers.
   bool values_finite() {
     if (!v_checked_) {
-      v_finite_ = all_finite(d, v_.from(key_begin_), key_end_ - key_begin_, p_.Dv);
+      v_finite_ = all_finite(d, v_.from(step_begin_), step_end_ - step_begin_, p_.Dv);
       v_checked_ = true;
     }
     return v_finite_;
@@ -491,7 +555,9 @@ class FusedRun {
   std::int64_t prefix_ = 0;
   Real slope_ = 0;
   Operand<Real> k_, v_;
-  std::int64_t key_begin_ = 0, key_end_ = 0;  // the block of keys at hand
+  std::int64_t step_begin_ = 0, step_end_ = 0;  // the blocks of keys that go past together
+  std::int64_t key_begin_ = 0, key_end_ = 0;    // the one at hand
+  Waiting waiting_;
   bool v_checked_ = false, v_finite_ = false;
 };
 

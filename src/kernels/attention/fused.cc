@@ -22,10 +22,24 @@ constexpr std::int64_t kCopyBlocks = 8, kPieceBlocks = 2;
 constexpr std::int64_t kGroupsPerThread = 32;
 
 std::int64_t workspace_bytes(const AttentionProblem& p, const FusedKernel& kernel,
-                             std::int64_t queries) {
-  return p.accumulate_f64
-             ? FusedWorkspace<double>(p, kernel.lanes, kernel.max_vectors, queries, nullptr).bytes
-             : FusedWorkspace<float>(p, kernel.lanes, kernel.max_vectors, queries, nullptr).bytes;
+                             std::int64_t queries, std::int64_t step_blocks) {
+  const auto bytes = [&](auto real) {
+    return FusedWorkspace<decltype(real)>(p, kernel.lanes, kernel.max_vectors, queries, step_blocks,
+                                          nullptr)
+        .bytes;
+  };
+  return p.accumulate_f64 ? bytes(double{}) : bytes(float{});
+}
+
+// Blocks of keys that go past at a time: several where the second cache feeds a core as fast as
+// vectors want it, as many as half of it holds.
+std::int64_t step_blocks_of(const AttentionProblem& p, const FusedKernel& kernel) {
+  constexpr std::int64_t kMost = 4;
+  const std::int64_t real = p.accumulate_f64 ? sizeof(double) : sizeof(float);
+  if (!cpu_has_fast_caches() || kernel.lanes * real < 64) return 1;
+  const std::int64_t block_of_queries = std::int64_t{kernel.lanes} * kernel.max_vectors;
+  const std::int64_t room = cpu_second_cache() / 2 / (kFusedKeyBlock * real);
+  return std::clamp<std::int64_t>(room / (p.D + p.Dv + block_of_queries), 1, kMost);
 }
 
 // Units are numbered head by head within a sequence: those that read the same keys and values
@@ -55,6 +69,7 @@ FusedUnit unit_at(const AttentionProblem& p, const FusedSplit& split, std::int64
   FusedUnit unit;
   unit.sequence = p.sequence(s);
   unit.head = index / of_head;
+  unit.step_blocks = split.step_blocks;
   unit.query_begin = index % of_head * split.unit_queries;
   unit.query_count =
       std::clamp<std::int64_t>(unit.sequence.query_count - unit.query_begin, 0, split.unit_queries);
@@ -78,11 +93,11 @@ std::int64_t filled_lanes(const AttentionProblem& p, const FusedKernel& kernel) 
   return (queries + kernel.lanes - 1) / kernel.lanes * kernel.lanes;
 }
 
-// Whether all that a call reads and writes fits into the cores' own caches. It was most likely
+// Whether all that a call reads and writes fits into caches that are near. It was most likely
 // written or read a moment ago, and is there: fetching it would only take time.
 bool fits_near(const AttentionProblem& p, int workers) {
   const auto size = static_cast<std::int64_t>(size_of(p.query.dtype()));
-  return p.B * (p.Hq * p.Tq + p.Hkv * p.Tk) * (p.D + p.Dv) * size <= cpu_second_cache() * workers;
+  return p.B * (p.Hq * p.Tq + p.Hkv * p.Tk) * (p.D + p.Dv) * size <= cpu_near_cache(workers);
 }
 
 }  // namespace
@@ -100,7 +115,8 @@ const FusedKernel* find_fused_kernel(const AttentionProblem& problem, SimdTarget
   return found;
 }
 
-FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int threads) {
+FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int threads,
+                       std::int64_t step_blocks) {
   const std::int64_t block = std::int64_t{kernel.lanes} * kernel.max_vectors;
   const std::int64_t blocks = (p.Tq + block - 1) / block;  // of one head
   const std::int64_t real = p.accumulate_f64 ? sizeof(double) : sizeof(float);
@@ -135,9 +151,11 @@ FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int
     const std::int64_t whole = split.units - split.tail;
     split.group = std::clamp<std::int64_t>(whole / (workers * kGroupsPerThread), 1, 8);
   }
+  split.step_blocks = step_blocks > 0 ? step_blocks : step_blocks_of(p, kernel);
   split.workspace =
-      workspace_bytes(p, kernel, std::min(split.unit_queries, std::max<std::int64_t>(p.Tq, 1)));
-  split.row_workspace = workspace_bytes(p, kernel, 1);
+      workspace_bytes(p, kernel, std::min(split.unit_queries, std::max<std::int64_t>(p.Tq, 1)),
+                      split.step_blocks);
+  split.row_workspace = workspace_bytes(p, kernel, 1, 1);
   return split;
 }
 

@@ -3,7 +3,8 @@
 // The fused forward: attention in one pass over the keys, without a Tq×Tk matrix.
 //
 // Vector lanes are queries. A block of up to 4 vectors of queries is transposed once; keys and
-// values are read where they lie. For each block of 96 keys (the last one may have up to 144):
+// values are read where they lie. For each block of 96 keys (the last one may have up to 144; where
+// the second cache is fast, O waits for a step of several blocks):
 //
 //   S = Qᵀ·K          a tile of accumulators, queries × keys
 //   S = softcap, bias, alibi, hidden entries -inf        only what the call has
@@ -30,6 +31,7 @@ struct FusedUnit {
   Sequence sequence;
   std::int64_t head = 0;
   std::int64_t query_begin = 0, query_count = 0;  // counted from the sequence's own begin
+  std::int64_t step_blocks = 1;                   // blocks of keys that go past at a time
 };
 
 // The kernel as compiled for one SIMD target and f32 or f64.
@@ -66,13 +68,16 @@ struct FusedSplit {
   std::int64_t group = 1;         // units that a thread takes at once
   std::int64_t tail = 0;          // of the last units, that are dealt out in pieces
   std::int64_t pieces = 1;        // of such a unit
+  std::int64_t step_blocks = 1;   // as in FusedUnit
   // What threads take turn by turn: groups of units, then pieces.
   std::int64_t groups() const { return (units - tail + group - 1) / group; }
   std::int64_t items() const { return groups() + tail * pieces; }
   std::int64_t workspace = 0;      // bytes for one worker, a multiple of 64
   std::int64_t row_workspace = 0;  // the same for a unit of one query
 };
-FusedSplit split_fused(const AttentionProblem& problem, const FusedKernel& kernel, int threads);
+// `step_blocks`: 0 is what suits the CPU.
+FusedSplit split_fused(const AttentionProblem& problem, const FusedKernel& kernel, int threads,
+                       std::int64_t step_blocks = 0);
 
 // 1 where a call takes less time than waking another thread does; else `threads`.
 int fused_threads(const AttentionProblem& problem, int threads) noexcept;

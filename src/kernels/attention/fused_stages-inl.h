@@ -21,7 +21,7 @@ void FusedRun<D>::write_stages(const Stages& stages) {
   if (!stages.any()) return;
   write_missing(stages);
   for (std::int64_t begin = 0; begin < seq_.key_length; begin = key_end_) {
-    enter_keys(begin);
+    enter_step(begin, 1, seq_.key_length);
     for (std::int64_t b = 0; b < blocks_; ++b) write_stages_of(block(b), w_.keys[b], stages);
   }
 }

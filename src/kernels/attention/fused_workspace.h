@@ -22,15 +22,15 @@ template <typename Real>
 struct FusedWorkspace {
   Real *qt, *out;             // [D], [Dv] × queries of the unit, block by block
   Real *max, *sum, *seen;     // [queries]
-  Real* s;                    // [keys of a block × queries of a block]
-  Real *addend, *hidden;      // the same
-  Real *k, *v;                // [keys of a block × D], … × Dv
+  Real* s;                    // [keys of a step × queries of a block]
+  Real *addend, *hidden;      // [keys of a block × queries of a block]
+  Real *k, *v;                // [keys of a step × D], … × Dv
   Real* stage;                // for matrices that are transposed
   std::int64_t *begin, *end;  // [queries]: visible keys
   BlockKeys* keys;            // [blocks]
 
   FusedWorkspace(const AttentionProblem& p, int lanes, int max_vectors, std::int64_t queries,
-                 void* memory) {
+                 std::int64_t step_blocks, void* memory) {
     auto* at = static_cast<std::byte*>(memory);
     std::int64_t used = 0;
     const auto take = [&]<typename T>(T*& array, std::int64_t count) {
@@ -39,20 +39,22 @@ struct FusedWorkspace {
     };
     const std::int64_t vectors = (queries + lanes - 1) / lanes, rows = vectors * lanes;
     const std::int64_t keys_of_block = kFusedKeyBlock + kFusedKeyRest;
-    const std::int64_t tile = keys_of_block * lanes * max_vectors;
+    const std::int64_t keys_of_step = step_blocks * kFusedKeyBlock + kFusedKeyRest;
+    const std::int64_t lanes_of_block = std::int64_t{lanes} * max_vectors;
+    const std::int64_t tile = keys_of_block * lanes_of_block;
     const std::int64_t widest = std::max(p.D, p.Dv);
     take(qt, rows * p.D);
     take(out, rows * p.Dv);
     take(max, rows);
     take(sum, rows);
     take(seen, rows);
-    take(s, tile);
+    take(s, keys_of_step * lanes_of_block);
     take(addend, tile);
     take(hidden, tile);
-    take(k, keys_of_block * p.D);
-    take(v, keys_of_block * p.Dv);
-    take(stage, std::max<std::int64_t>(keys_of_block, lanes * max_vectors) *
-                    std::max<std::int64_t>(widest, keys_of_block));
+    take(k, keys_of_step * p.D);
+    take(v, keys_of_step * p.Dv);
+    take(stage, std::max({lanes_of_block * keys_of_block, lanes_of_block * widest,
+                          keys_of_step * widest}));
     take(begin, rows);
     take(end, rows);
     take(keys, vectors);
