@@ -77,9 +77,7 @@ unsigned amd_family() {
 }
 
 // Family 19h: what of it has AVX-512 is Zen 4, with data paths of 256 bits.
-bool find_split_vectors() {
-  return amd_family() == 0x19 && __builtin_cpu_supports("avx512f") != 0;
-}
+bool find_split_vectors() { return amd_family() == 0x19 && __builtin_cpu_supports("avx512f") != 0; }
 
 bool find_fast_caches() { return amd_family() >= 0x1a; }  // Zen 5 and later
 
@@ -171,8 +169,9 @@ std::vector<CpuCache> caches_from_sys() {
     }
     if (type == "Instruction" || level < 1 || level > 3 || size <= 0) continue;
     constexpr std::array<std::string_view, 3> kNames = {"L1d", "L2", "L3"};
-    caches.push_back({kNames[static_cast<std::size_t>(level - 1)],
-                      unit == 'M' ? size << 20 : unit == 'K' ? size << 10 : size});
+    caches.push_back({kNames[static_cast<std::size_t>(level - 1)], unit == 'M'   ? size << 20
+                                                                   : unit == 'K' ? size << 10
+                                                                                 : size});
   }
   return caches;
 }

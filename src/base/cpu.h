@@ -34,8 +34,8 @@ bool cpu_has(std::string_view feature);
 // Bytes of a core's second level of cache; 0 if the system does not tell.
 std::int64_t cpu_second_cache();
 
-// Whether a core gets a line of 64 bytes from its second level of cache in each cycle, and what is in
-// the third without being told to fetch it (Zen 5).
+// Whether a core gets a line of 64 bytes from its second level of cache in each cycle, and what is
+// in the third without being told to fetch it (Zen 5).
 bool cpu_has_fast_caches();
 
 // Bytes in caches from which this CPU's own prefetchers bring them in time, so that a kernel need

@@ -47,7 +47,8 @@ class FusedRun {
       : p_(problem),
         unit_(unit),
         seq_(unit.sequence),
-        w_(problem, static_cast<int>(N), kMaxVectors, unit.query_count, unit.step_blocks, workspace),
+        w_(problem, static_cast<int>(N), kMaxVectors, unit.query_count, unit.step_blocks,
+           workspace),
         kv_head_(unit.head / (problem.Hq / problem.Hkv)),
         by_rows_(OutputTile<D>::is_by_rows(problem)),
         may_write_sums_(holds_real<Real>(problem.out.dtype(), problem.out.data()) &&
@@ -496,9 +497,9 @@ class FusedRun {
       const auto weigh = [&](auto count) {
         typename T::Final end = final;
         if (end.to != nullptr) end.to += from * N;
-        T::template weigh_rows<count.value>(waiting_.p, b.width(), v.data + from * N, v.token_stride,
-                                            keys_of, seen.untouched, b.rows, b.out.o + from * N,
-                                            p_.Dv, end, ahead_);
+        T::template weigh_rows<count.value>(waiting_.p, b.width(), v.data + from * N,
+                                            v.token_stride, keys_of, seen.untouched, b.rows,
+                                            b.out.o + from * N, p_.Dv, end, ahead_);
       };
       switch (to - from) {
         case 2: weigh(std::integral_constant<int, 2>()); break;

@@ -152,9 +152,8 @@ FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int
     split.group = std::clamp<std::int64_t>(whole / (workers * kGroupsPerThread), 1, 8);
   }
   split.step_blocks = step_blocks > 0 ? step_blocks : step_blocks_of(p, kernel);
-  split.workspace =
-      workspace_bytes(p, kernel, std::min(split.unit_queries, std::max<std::int64_t>(p.Tq, 1)),
-                      split.step_blocks);
+  split.workspace = workspace_bytes(
+      p, kernel, std::min(split.unit_queries, std::max<std::int64_t>(p.Tq, 1)), split.step_blocks);
   split.row_workspace = workspace_bytes(p, kernel, 1, 1);
   return split;
 }
