@@ -70,9 +70,16 @@ FusedUnit unit_at(const AttentionProblem& p, const FusedSplit& split, std::int64
   unit.sequence = p.sequence(s);
   unit.head = index / of_head;
   unit.step_blocks = split.step_blocks;
-  unit.query_begin = index % of_head * split.unit_queries;
-  unit.query_count =
-      std::clamp<std::int64_t>(unit.sequence.query_count - unit.query_begin, 0, split.unit_queries);
+  // A unit of one vector alone would wait for its own sums: it gets another from the unit before.
+  const std::int64_t all = unit.sequence.query_count, whole = split.unit_queries;
+  const auto begin = [&](std::int64_t i) {
+    const std::int64_t even = std::min(i * whole, all);
+    const bool lone = i > 0 && all > even && all - even <= split.lanes && whole > 2 * split.lanes;
+    return lone ? even - split.lanes : even;
+  };
+  const std::int64_t i = index % of_head;
+  unit.query_begin = begin(i);
+  unit.query_count = begin(i + 1) - unit.query_begin;
   return unit;
 }
 
@@ -132,6 +139,7 @@ FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int
   const std::int64_t per_unit =
       std::clamp<std::int64_t>(fair, 1, std::max<std::int64_t>(1, std::min(fit, blocks)));
   FusedSplit split;
+  split.lanes = kernel.lanes;
   if (p.packed()) {
     split.unit_queries = per_unit * block;
     split.units = (p.Tq / split.unit_queries + p.sequence_count()) * p.Hq;

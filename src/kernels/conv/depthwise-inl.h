@@ -101,7 +101,81 @@ class DepthwiseRun {
   const std::int64_t padded_ = depthwise_padded(p_.width);
 };
 
+#if HWY_TARGET == HWY_AVX3
+// A plane without gaps between its lines is one long line: vectors go on from line to line, and
+// neighbours beyond an edge are masked, hence neither read nor copied. The sums are those of
+// DepthwiseRun, bit for bit. For lines of at least a vector.
+class DepthwiseFlat {
+  using D = hn::ScalableTag<float>;
+  using V = hn::Vec<D>;
+  using Bits = std::uint32_t;  // a bit a lane
+  static constexpr D d{};
+  static constexpr std::int64_t N = hn::MaxLanes(D());
+  static constexpr Bits kAll = 0xffff;
+
+ public:
+  explicit DepthwiseFlat(const DepthwisePlane& p) : p_(p), size_(p.height * p.width) {}
+
+  static bool fits(const DepthwisePlane& p) {
+    return p.width >= N && p.x_stride == p.width && p.y_stride == p.width;
+  }
+
+  void run() const {
+    std::int64_t column = 0;  // of the first lane
+    for (std::int64_t i = 0; i < size_; i += N) {
+      const std::int64_t next = p_.width - column;  // the lane that begins the next line
+      const Bits begins = column == 0 ? 1 : lane_bit(next), ends = lane_bit(next - 1);
+      const Bits columns[3] = {kAll & ~begins, kAll, kAll & ~ends};
+      if (i >= p_.width && i + N + p_.width <= size_) {
+        const Bits lines[3] = {kAll, kAll, kAll};
+        hn::StoreU(at(i, lines, columns, old(i)), d, p_.y + i);
+      } else {
+        const Bits here = lanes_until(size_ - i);
+        const Bits lines[3] = {here & ~lanes_until(p_.width - i), here,
+                               lanes_until(size_ - p_.width - i)};
+        const auto kept = mask_of(here);
+        const V before = p_.accumulate ? hn::MaskedLoad(kept, d, p_.y + i) : hn::Zero(d);
+        hn::BlendedStore(at(i, lines, columns, before), kept, d, p_.y + i);
+      }
+      column += column + N < p_.width ? N : N - p_.width;
+    }
+  }
+
+ private:
+  static Bits lane_bit(std::int64_t lane) { return lane < N ? Bits{1} << lane : 0; }
+  static Bits lanes_until(std::int64_t end) {
+    return (Bits{1} << std::clamp<std::int64_t>(end, 0, N)) - 1;
+  }
+  static HWY_INLINE hn::Mask<D> mask_of(Bits bits) {
+    return hn::LoadMaskBits(d, reinterpret_cast<const std::uint8_t*>(&bits));
+  }
+  HWY_INLINE V old(std::int64_t i) const {
+    return p_.accumulate ? hn::LoadU(d, p_.y + i) : hn::Zero(d);
+  }
+
+  HWY_INLINE V at(std::int64_t i, const Bits (&lines)[3], const Bits (&columns)[3], V before) const {
+    V sum[3] = {hn::Set(d, p_.bias), hn::Zero(d), hn::Zero(d)};
+    HWY_UNROLL(3)
+    for (int v = 0; v < 3; ++v) {
+      HWY_UNROLL(3)
+      for (int u = 0; u < 3; ++u) {
+        const float* x = p_.x + i + (u - 1) * p_.width + (v - 1);
+        sum[u] = hn::MulAdd(hn::MaskedLoad(mask_of(lines[u] & columns[v]), d, x),
+                            hn::Set(d, p_.taps[3 * u + v]), sum[u]);
+      }
+    }
+    return hn::Add(hn::Add(hn::Add(sum[0], sum[1]), sum[2]), before);
+  }
+
+  const DepthwisePlane& p_;
+  const std::int64_t size_;
+};
+#endif
+
 inline void depthwise_plane(const DepthwisePlane& p, float* scratch) noexcept {
+#if HWY_TARGET == HWY_AVX3
+  if (DepthwiseFlat::fits(p)) return DepthwiseFlat(p).run();
+#endif
   DepthwiseRun(p, scratch).run();
 }
 
