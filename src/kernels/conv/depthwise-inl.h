@@ -102,9 +102,10 @@ class DepthwiseRun {
 };
 
 #if HWY_TARGET == HWY_AVX3
-// A plane without gaps between its lines is one long line: vectors go on from line to line, and
-// neighbours beyond an edge are masked, hence neither read nor copied. The sums are those of
-// DepthwiseRun, bit for bit. For lines of at least a vector.
+// A plane without gaps between its lines is one long line: vectors go on from line to line. Each is
+// loaded once for its line above, at and below; the neighbours left and right are shifted in from
+// the vectors beside it, and masked beyond an edge. Nothing is copied, and nothing outside is read.
+// The sums are those of DepthwiseRun, bit for bit. For lines of at least a vector.
 class DepthwiseFlat {
   using D = hn::ScalableTag<float>;
   using V = hn::Vec<D>;
@@ -121,23 +122,34 @@ class DepthwiseFlat {
   }
 
   void run() const {
+    V taps[9];  // in registers: what is stored might be one of them, as far as a compiler knows
+    HWY_UNROLL(9)
+    for (int t = 0; t < 9; ++t) taps[t] = hn::Set(d, p_.taps[t]);
+    const V bias = hn::Set(d, p_.bias);
+    V before[3], here[3], after[3];  // of the line above, this one, the one below
+    HWY_UNROLL(3)
+    for (int u = 0; u < 3; ++u) {
+      before[u] = line(u, -N);
+      here[u] = line(u, 0);
+    }
     std::int64_t column = 0;  // of the first lane
     for (std::int64_t i = 0; i < size_; i += N) {
       const std::int64_t next = p_.width - column;  // the lane that begins the next line
       const Bits begins = column == 0 ? 1 : lane_bit(next), ends = lane_bit(next - 1);
-      const Bits columns[3] = {kAll & ~begins, kAll, kAll & ~ends};
-      if (i >= p_.width && i + N + p_.width <= size_) {
-        const Bits lines[3] = {kAll, kAll, kAll};
-        hn::StoreU(at(i, lines, columns, old(i)), d, p_.y + i);
-      } else {
-        const Bits here = lanes_until(size_ - i);
-        const Bits lines[3] = {here & ~lanes_until(p_.width - i), here,
-                               lanes_until(size_ - p_.width - i)};
-        const auto kept = mask_of(here);
-        const V before = p_.accumulate ? hn::MaskedLoad(kept, d, p_.y + i) : hn::Zero(d);
-        hn::BlendedStore(at(i, lines, columns, before), kept, d, p_.y + i);
-      }
+      const auto left = static_cast<__mmask16>(kAll & ~begins);
+      const auto right = static_cast<__mmask16>(kAll & ~ends);
       column += column + N < p_.width ? N : N - p_.width;
+      V sum[3] = {bias, hn::Zero(d), hn::Zero(d)};
+      HWY_UNROLL(3)
+      for (int u = 0; u < 3; ++u) {
+        after[u] = line(u, i + N);
+        sum[u] = hn::MulAdd(shifted<15>(left, here[u], before[u]), taps[3 * u], sum[u]);
+        sum[u] = hn::MulAdd(here[u], taps[3 * u + 1], sum[u]);
+        sum[u] = hn::MulAdd(shifted<1>(right, after[u], here[u]), taps[3 * u + 2], sum[u]);
+        before[u] = here[u];
+        here[u] = after[u];
+      }
+      add(hn::Add(hn::Add(sum[0], sum[1]), sum[2]), i);
     }
   }
 
@@ -147,24 +159,31 @@ class DepthwiseFlat {
     return (Bits{1} << std::clamp<std::int64_t>(end, 0, N)) - 1;
   }
   static HWY_INLINE hn::Mask<D> mask_of(Bits bits) {
-    return hn::LoadMaskBits(d, reinterpret_cast<const std::uint8_t*>(&bits));
+    return hn::Mask<D>{static_cast<__mmask16>(bits)};
   }
-  HWY_INLINE V old(std::int64_t i) const {
-    return p_.accumulate ? hn::LoadU(d, p_.y + i) : hn::Zero(d);
+  // Lanes [by, by + N) of low and then high; 0 where it is not kept.
+  template <int by>
+  static HWY_INLINE V shifted(__mmask16 kept, V high, V low) {
+    return V{_mm512_castsi512_ps(_mm512_maskz_alignr_epi32(kept, _mm512_castps_si512(high.raw),
+                                                           _mm512_castps_si512(low.raw), by))};
   }
 
-  HWY_INLINE V at(std::int64_t i, const Bits (&lines)[3], const Bits (&columns)[3], V before) const {
-    V sum[3] = {hn::Set(d, p_.bias), hn::Zero(d), hn::Zero(d)};
-    HWY_UNROLL(3)
-    for (int v = 0; v < 3; ++v) {
-      HWY_UNROLL(3)
-      for (int u = 0; u < 3; ++u) {
-        const float* x = p_.x + i + (u - 1) * p_.width + (v - 1);
-        sum[u] = hn::MulAdd(hn::MaskedLoad(mask_of(lines[u] & columns[v]), d, x),
-                            hn::Set(d, p_.taps[3 * u + v]), sum[u]);
-      }
+  // x from i on, in line u - 1 of those beside it; 0 outside the plane.
+  HWY_INLINE V line(int u, std::int64_t i) const {
+    const std::int64_t from = i + (u - 1) * p_.width;
+    if (from >= 0 && from + N <= size_) return hn::LoadU(d, p_.x + from);
+    return hn::MaskedLoad(mask_of(lanes_until(size_ - from) & ~lanes_until(-from)), d, p_.x + from);
+  }
+
+  HWY_INLINE void add(V sum, std::int64_t i) const {
+    float* y = p_.y + i;
+    if (i + N <= size_) {
+      hn::StoreU(hn::Add(sum, p_.accumulate ? hn::LoadU(d, y) : hn::Zero(d)), d, y);
+      return;
     }
-    return hn::Add(hn::Add(hn::Add(sum[0], sum[1]), sum[2]), before);
+    const auto kept = mask_of(lanes_until(size_ - i));
+    const V old = p_.accumulate ? hn::MaskedLoad(kept, d, y) : hn::Zero(d);
+    hn::BlendedStore(hn::Add(sum, old), kept, d, y);
   }
 
   const DepthwisePlane& p_;

@@ -219,8 +219,9 @@ TEST(RowKernels, NormOfRowsAndOfLargeMean) {
 }
 
 // Nine products and a bias: at most ten roundings of the size of what was added up.
-void check_depthwise_of(const RowKernels& kernels, std::int64_t H, std::int64_t W,
-                        bool accumulate) {
+// `gaps`: between the lines of x and of y.
+void check_depthwise_of(const RowKernels& kernels, std::int64_t H, std::int64_t W, bool accumulate,
+                        bool gaps) {
   const Tensor x = random_tensor({1, 1, H, W}, 6), taps = random_tensor({1, 3, 3}, 7);
   const Tensor bias = random_tensor({1}, 8), before = random_tensor({1, 1, H, W}, 9);
   Tensor expected(DType::f64, {1, 1, H, W}), size(DType::f64, {1, 1, H, W});
@@ -234,7 +235,7 @@ void check_depthwise_of(const RowKernels& kernels, std::int64_t H, std::int64_t 
   const Tensor ax = absolute(x), at = absolute(taps), ab = absolute(bias);
   depthwise_reference_plane({ax, at, ab, size}, 0, 0, scratch.data());
 
-  const std::int64_t x_stride = W + 5, y_stride = W + 3;
+  const std::int64_t x_stride = W + (gaps ? 5 : 0), y_stride = W + (gaps ? 3 : 0);
   Line from(H * x_stride), to(H * y_stride);
   std::fill_n(from.data(), H * x_stride, kNaN);
   std::fill_n(to.data(), H * y_stride, kNaN);
@@ -266,10 +267,12 @@ void check_depthwise_of(const RowKernels& kernels, std::int64_t H, std::int64_t 
 TEST(RowKernels, Depthwise) {
   for (const SimdTarget target : simd_targets()) {
     SCOPED_TRACE(name_of(target));
-    for (const std::int64_t W : {1, 2, 3, 7, 8, 9, 20, 40, 113}) {
-      for (const std::int64_t H : {1, 2, 5, 6, 9, 19}) {
-        check_depthwise_of(row_kernels(target), H, W, false);
-        check_depthwise_of(row_kernels(target), H, W, true);
+    for (const std::int64_t W : {1, 2, 3, 7, 8, 9, 15, 16, 17, 20, 31, 32, 33, 40, 113}) {
+      for (const std::int64_t H : {1, 2, 3, 5, 6, 9, 19}) {
+        for (const bool gaps : {false, true}) {
+          check_depthwise_of(row_kernels(target), H, W, false, gaps);
+          check_depthwise_of(row_kernels(target), H, W, true, gaps);
+        }
       }
     }
   }
