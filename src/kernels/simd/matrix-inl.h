@@ -109,8 +109,14 @@ HWY_INLINE void write_row(const Real* HWY_RESTRICT from, std::int64_t n, void* t
 }
 
 // What a transposition multiplies by on its way: nothing, one number, or a number for each column.
+// apply: x holds columns [column, column + 4) in each of its 128-bit blocks; apply_row: all that
+// follow.
 template <typename Real>
 struct Unscaled {
+  template <class D>
+  HWY_INLINE hn::Vec<D> apply_row(D, std::int64_t, hn::Vec<D> x) const {
+    return x;
+  }
   template <class D>
   HWY_INLINE hn::Vec<D> apply(D, std::int64_t, hn::Vec<D> x) const {
     return x;
@@ -121,6 +127,10 @@ template <typename Real>
 struct ScaledAll {
   Real factor;
   template <class D>
+  HWY_INLINE hn::Vec<D> apply_row(D d, std::int64_t, hn::Vec<D> x) const {
+    return hn::Mul(x, hn::Set(d, factor));
+  }
+  template <class D>
   HWY_INLINE hn::Vec<D> apply(D d, std::int64_t, hn::Vec<D> x) const {
     return hn::Mul(x, hn::Set(d, factor));
   }
@@ -130,7 +140,10 @@ struct ScaledAll {
 template <typename Real>
 struct ScaledColumns {
   const Real* HWY_RESTRICT factors;
-  // x holds columns [column, column + 4) in each of its 128-bit blocks.
+  template <class D>
+  HWY_INLINE hn::Vec<D> apply_row(D d, std::int64_t column, hn::Vec<D> x) const {
+    return hn::MulAdd(x, hn::LoadU(d, factors + column), hn::Zero(d));
+  }
   template <class D>
   HWY_INLINE hn::Vec<D> apply(D d, std::int64_t column, hn::Vec<D> x) const {
     return hn::MulAdd(x, hn::LoadDup128(d, factors + column), hn::Zero(d));
@@ -157,6 +170,48 @@ HWY_INLINE hn::Vec<D> load_blocks(D d, const RowAt& row_at, std::int64_t row) {
   }
 }
 
+#if HWY_TARGET == HWY_AVX3
+// to[c][0 … 16) = column c of 16 rows, for 16 columns: whole rows are loaded, and turned first within
+// 128-bit blocks, then block by block.
+template <class D, class RowAt, class Scale>
+HWY_INLINE void transpose_square(D d, const RowAt& row_at, std::int64_t column,
+                                 float* HWY_RESTRICT to, std::int64_t to_stride,
+                                 const Scale scale) {
+  const hn::RepartitionToWide<decltype(d)> dw;
+  using V = hn::Vec<D>;
+  V part[4][4];  // [rows 4q … 4q + 3][m]: in block b, their column 4b + m
+  HWY_UNROLL(4)
+  for (int q = 0; q < 4; ++q) {
+    const auto row = [&](int r) HWY_ATTR {
+      return scale.apply_row(d, column, hn::LoadU(d, row_at(4 * q + r) + column));
+    };
+    const V a0 = row(0), a1 = row(1), a2 = row(2), a3 = row(3);
+    const auto b0 = hn::BitCast(dw, hn::InterleaveLower(d, a0, a1));
+    const auto b1 = hn::BitCast(dw, hn::InterleaveLower(d, a2, a3));
+    const auto b2 = hn::BitCast(dw, hn::InterleaveUpper(d, a0, a1));
+    const auto b3 = hn::BitCast(dw, hn::InterleaveUpper(d, a2, a3));
+    part[q][0] = hn::BitCast(d, hn::InterleaveLower(dw, b0, b1));
+    part[q][1] = hn::BitCast(d, hn::InterleaveUpper(dw, b0, b1));
+    part[q][2] = hn::BitCast(d, hn::InterleaveLower(dw, b2, b3));
+    part[q][3] = hn::BitCast(d, hn::InterleaveUpper(dw, b2, b3));
+  }
+  HWY_UNROLL(4)
+  for (int m = 0; m < 4; ++m) {
+    const __m512 p0 = part[0][m].raw, p1 = part[1][m].raw;
+    const __m512 p2 = part[2][m].raw, p3 = part[3][m].raw;
+    const __m512 low01 = _mm512_shuffle_f32x4(p0, p1, 0x44);
+    const __m512 high01 = _mm512_shuffle_f32x4(p0, p1, 0xee);
+    const __m512 low23 = _mm512_shuffle_f32x4(p2, p3, 0x44);
+    const __m512 high23 = _mm512_shuffle_f32x4(p2, p3, 0xee);
+    float* into = to + m * to_stride;
+    hn::StoreU(V{_mm512_shuffle_f32x4(low01, low23, 0x88)}, d, into);
+    hn::StoreU(V{_mm512_shuffle_f32x4(low01, low23, 0xdd)}, d, into + 4 * to_stride);
+    hn::StoreU(V{_mm512_shuffle_f32x4(high01, high23, 0x88)}, d, into + 8 * to_stride);
+    hn::StoreU(V{_mm512_shuffle_f32x4(high01, high23, 0xdd)}, d, into + 12 * to_stride);
+  }
+}
+#endif
+
 // to[c][0 … N) = column c of N rows, for as many columns as come in fours; returns how many. Only
 // the first 4·used rows are read, lanes of the others are 0. Blocks of 4×4 are turned within the
 // vector, whatever its width, so that whole vectors are stored: who reads them next would wait for
@@ -167,6 +222,13 @@ HWY_INLINE std::int64_t transpose_vector(D d, const RowAt& row_at, std::int64_t 
                                          const Scale scale) {
   const hn::RepartitionToWide<decltype(d)> dw;
   std::int64_t c = 0;
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (used == 4 && hn::MaxLanes(D()) == 16) {
+    for (; c + 16 <= columns; c += 16) {
+      transpose_square(d, row_at, c, to + c * to_stride, to_stride, scale);
+    }
+  }
+#endif
   for (; c + 4 <= columns; c += 4) {
     const auto at = [&](std::int64_t row) HWY_ATTR { return row_at(row) + c; };
     const auto a0 = scale.apply(d, c, load_blocks<used>(d, at, 0));
