@@ -150,7 +150,7 @@ AttentionPlan plan_attention(const AttentionShape& shape, const AttentionOptions
   plan.lanes = kernel->lanes;
   plan.tile_vectors = kernel->max_vectors;
   plan.tile_rows = kernel->key_rows;
-  plan.key_block = kFusedKeyBlock;
+  plan.key_block = p.Tk <= kernel->whole_keys ? p.Tk : kFusedKeyBlock;
   plan.unit_queries = split.unit_queries;
   plan.units = split.units;
   plan.threads = worker_count(split.items(), threads);

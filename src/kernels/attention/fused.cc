@@ -25,7 +25,7 @@ std::int64_t workspace_bytes(const AttentionProblem& p, const FusedKernel& kerne
                              std::int64_t queries, std::int64_t step_blocks) {
   const auto bytes = [&](auto real) {
     return FusedWorkspace<decltype(real)>(p, kernel.lanes, kernel.max_vectors, queries, step_blocks,
-                                          nullptr)
+                                          kernel.whole_keys, nullptr)
         .bytes;
   };
   return p.accumulate_f64 ? bytes(double{}) : bytes(float{});

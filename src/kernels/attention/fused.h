@@ -37,9 +37,10 @@ struct FusedUnit {
 // The kernel as compiled for one SIMD target and f32 or f64.
 struct FusedKernel {
   SimdTarget target;
-  int lanes;        // queries in a vector
-  int max_vectors;  // vectors of queries in a block
-  int key_rows;     // keys in a tile of accumulators, with max_vectors
+  int lanes;                // queries in a vector
+  int max_vectors;          // vectors of queries in a block
+  int key_rows;             // keys in a tile of accumulators, with max_vectors
+  std::int64_t whole_keys;  // a sequence of no more keys than this is one block
   // Writes the unit's rows of the output, of LSE, and of the stages unless those are of chosen
   // rows. `next`: a unit that this thread may have to compute after it, or null.
   void (*run)(const AttentionProblem& problem, const FusedUnit& unit, const FusedUnit* next,

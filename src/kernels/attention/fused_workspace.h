@@ -30,7 +30,7 @@ struct FusedWorkspace {
   BlockKeys* keys;            // [blocks]
 
   FusedWorkspace(const AttentionProblem& p, int lanes, int max_vectors, std::int64_t queries,
-                 std::int64_t step_blocks, void* memory) {
+                 std::int64_t step_blocks, std::int64_t whole_keys, void* memory) {
     auto* at = static_cast<std::byte*>(memory);
     std::int64_t used = 0;
     const auto take = [&]<typename T>(T*& array, std::int64_t count) {
@@ -38,8 +38,10 @@ struct FusedWorkspace {
       used += (count * static_cast<std::int64_t>(sizeof(T)) + 63) / 64 * 64;
     };
     const std::int64_t vectors = (queries + lanes - 1) / lanes, rows = vectors * lanes;
-    const std::int64_t keys_of_block = kFusedKeyBlock + kFusedKeyRest;
-    const std::int64_t keys_of_step = step_blocks * kFusedKeyBlock + kFusedKeyRest;
+    const std::int64_t keys_of_block =
+        std::max(kFusedKeyBlock + kFusedKeyRest, std::min(p.Tk, whole_keys));
+    const std::int64_t keys_of_step =
+        std::max(step_blocks * kFusedKeyBlock + kFusedKeyRest, keys_of_block);
     const std::int64_t lanes_of_block = std::int64_t{lanes} * max_vectors;
     const std::int64_t tile = keys_of_block * lanes_of_block;
     const std::int64_t widest = std::max(p.D, p.Dv);

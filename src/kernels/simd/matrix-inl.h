@@ -171,8 +171,8 @@ HWY_INLINE hn::Vec<D> load_blocks(D d, const RowAt& row_at, std::int64_t row) {
 }
 
 #if HWY_TARGET == HWY_AVX3
-// to[c][0 … 16) = column c of 16 rows, for 16 columns: whole rows are loaded, and turned first within
-// 128-bit blocks, then block by block.
+// to[c][0 … 16) = column c of 16 rows, for 16 columns: whole rows are loaded, and turned first
+// within 128-bit blocks, then block by block.
 template <class D, class RowAt, class Scale>
 HWY_INLINE void transpose_square(D d, const RowAt& row_at, std::int64_t column,
                                  float* HWY_RESTRICT to, std::int64_t to_stride,
