@@ -137,19 +137,26 @@ class Tile {
       score_tile<QV, KR, turned>(qt, width, depth, k + j * step, stride, s + j * width, top);
       ahead.step();
     }
-    if constexpr (KR > 4) {
-      for (; j + 4 <= n; j += 4) {
-        score_tile<QV, 4, turned>(qt, width, depth, k + j * step, stride, s + j * width, top);
-      }
+    // What is left goes at once, or by eights and then at once: small tiles wait for their own
+    // sums.
+    constexpr int kEight = KR < 8 ? KR : 8;
+    for (; j + kEight <= n; j += kEight) {
+      score_tile<QV, kEight, turned>(qt, width, depth, k + j * step, stride, s + j * width, top);
     }
-    if (j + 2 <= n) {
-      score_tile<QV, 2, turned>(qt, width, depth, k + j * step, stride, s + j * width, top);
-      j += 2;
-    }
-    if (j < n)
-      score_tile<QV, 1, turned>(qt, width, depth, k + j * step, stride, s + j * width, top);
+    score_rest<QV, turned>(std::make_integer_sequence<int, kEight - 1>(), n - j, qt, width, depth,
+                           k + j * step, stride, s + j * width, top);
     HWY_UNROLL(4)
     for (int v = 0; v < QV; ++v) hn::StoreU(top[v], d, largest + v * N);
+  }
+
+  // The tile of so many keys: one of 1, 2, …, or none.
+  template <int QV, bool turned, int... less>
+  static HWY_INLINE void score_rest(std::integer_sequence<int, less...>, std::int64_t count,
+                                    const Real* qt, std::int64_t width, std::int64_t depth,
+                                    const Real* k, std::int64_t stride, Real* s, V* top) {
+    ((count == less + 1 ? score_tile<QV, less + 1, turned>(qt, width, depth, k, stride, s, top)
+                        : void()),
+     ...);
   }
 
   template <int QV, bool turned>
