@@ -51,6 +51,20 @@ HWY_INLINE hn::Vec<D> exp_negative(D d, hn::Vec<D> x) {
 template <class D>
 HWY_INLINE hn::Vec<D> times_sigmoid(D d, hn::Vec<D> x, hn::Vec<D> z) {
   const auto one = hn::Set(d, 1.0f);
+#if HWY_TARGET == HWY_AVX3
+  // x / (1 + exp(-z)) as it stands: an exponential beyond the numbers is an infinity here, and one
+  // below them adds nothing. The limits keep infinities out of the reduction; NaN stays NaN.
+  if constexpr (hn::MaxLanes(D()) == 16) {
+    z = hn::Min(hn::Set(d, 100.0f), hn::Max(hn::Set(d, -100.0f), z));
+    const auto magic = hn::Set(d, 0x1.8p23f);
+    const auto log2e = hn::Set(d, -1.44269504088896340736f);
+    const auto log2e_rest = hn::Set(d, -1.92596303e-8f);
+    const auto n = hn::Sub(hn::MulAdd(z, log2e, magic), magic);
+    const auto r = hn::MulAdd(z, log2e_rest, hn::MulSub(z, log2e, n));
+    const auto p = polynomial(d, r, ExpConstants<float>::kExp2);
+    return hn::Div(x, hn::Add(one, hn::Vec<D>{_mm512_scalef_ps(p.raw, n.raw)}));
+  }
+#endif
   const auto e = exp_negative(d, hn::Neg(hn::Abs(z)));
   const auto part = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one);
   return hn::Mul(x, hn::Div(part, hn::Add(one, e)));
