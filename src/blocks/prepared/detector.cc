@@ -69,7 +69,11 @@ void PreparedDetector::forward(const TensorView& x, const MutableTensorView& out
                                const BlockOptions& options) const {
   const Call call("PreparedDetector", "x", x, options);
   const ImageSize size = check_images(call, x, core_->channels(), out, core_->out_channels());
-  run_images(call, *core_, size, [&](const Scope& scope) { core_->run(scope, x, out, {}); });
+  run_images(call, *core_, size, [&](const Scope& scope) {
+    PixelSteps steps(scope);
+    core_->run(scope, x, out, {}, steps);
+    steps.run();
+  });
 }
 
 BlockPlan PreparedDetector::plan(const Dims& x, const BlockOptions& options) const {
@@ -88,7 +92,11 @@ void PreparedPsaBlock::forward(const TensorView& x, const MutableTensorView& out
                                const BlockOptions& options) const {
   const Call call("PreparedPsaBlock", "x", x, options);
   const ImageSize size = check_images(call, x, core_->channels(), out, core_->channels());
-  run_images(call, *core_, size, [&](const Scope& scope) { core_->run(scope, x, out); });
+  run_images(call, *core_, size, [&](const Scope& scope) {
+    PixelSteps steps(scope);
+    core_->run(scope, x, out, steps);
+    steps.run();
+  });
 }
 
 BlockPlan PreparedPsaBlock::plan(const Dims& x, const BlockOptions& options) const {

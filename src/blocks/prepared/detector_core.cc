@@ -9,12 +9,6 @@
 namespace qkv {
 namespace {
 
-// Pixels as rows, which is how products see an image.
-template <typename View>
-View pixels(const View& image) {
-  return image.has_value() ? image.permute({0, 2, 3, 1}) : image;
-}
-
 Tensor own(const TensorView& view) {
   return Tensor::copy_of(view, view.dtype() == DType::f64 ? DType::f64 : DType::f32);
 }
@@ -65,16 +59,21 @@ std::int64_t PreparedDetector::Core::workspace(const ImageSize& size, DType dtyp
          padded_bytes(DType::f32, lines_of(size, values(), threads));
 }
 
+std::int64_t PreparedDetector::Core::free_workspace(const ImageSize& size, DType dtype) const {
+  return padded_bytes(dtype, {size.B, qkv_.out(), size.H, size.W});
+}
+
 void PreparedDetector::Core::run(const Scope& scope, const TensorView& x,
-                                 const MutableTensorView& out, const TensorView& residual) const {
+                                 const MutableTensorView& out, const TensorView& residual,
+                                 PixelSteps& waiting) const {
   const ImageSize size{x.dim(0), x.dim(2), x.dim(3)};
   const std::int64_t each = 2 * key_dim_ + head_dim_;
   Arena arena(scope.memory);
   const MutableTensorView qkv = arena.take(scope.dtype, {size.B, qkv_.out(), size.H, size.W});
   const MutableTensorView concat = arena.take(scope.dtype, {size.B, values(), size.H, size.W});
   const MutableTensorView lines = arena.take(DType::f32, lines_of(size, values(), scope.threads));
-  run_linear(qkv_, pixels(x), pixels(qkv), scope.dtype, scope.threads);
-  scope.clock->lap("qkv");
+  waiting.add({&qkv_, x, qkv, Activation::none, {}, "qkv"});
+  waiting.run();
   // [B, heads, N, width]: strides, not copies.
   const TensorView split =
       TensorView(qkv).flatten(2, 3).unflatten(1, {heads_, each}).transpose(2, 3);
@@ -90,8 +89,7 @@ void PreparedDetector::Core::run(const Scope& scope, const TensorView& x,
                  static_cast<float*>(lines.data()));
     scope.clock->lap("pe");
   }
-  project(scope, concat, out, residual);
-  scope.clock->lap("proj");
+  project(scope, concat, out, residual, waiting);
 }
 
 // heads += pe(value), both [B, heads, head_dim, H, W].
@@ -113,16 +111,18 @@ void PreparedDetector::Core::add_position(const Scope& scope, const TensorView& 
 }
 
 void PreparedDetector::Core::project(const Scope& scope, const TensorView& concat,
-                                     const MutableTensorView& out,
-                                     const TensorView& residual) const {
+                                     const MutableTensorView& out, const TensorView& residual,
+                                     PixelSteps& waiting) const {
   if (proj_.has_value()) {
-    run_linear(proj_, pixels(concat), pixels(out), scope.dtype, scope.threads,
-               {Activation::none, pixels(residual)});
-  } else if (residual.has_value()) {
+    waiting.add({&proj_, concat, out, Activation::none, residual, "proj"});
+    return;
+  }
+  if (residual.has_value()) {
     run_add(concat, residual, out, scope.dtype, scope.threads);
   } else {
     copy(concat, out);
   }
+  scope.clock->lap("proj");
 }
 
 void PreparedDetector::Core::describe(BlockPlan& plan, const std::string& prefix,
@@ -156,28 +156,34 @@ std::int64_t PreparedPsaBlock::Core::weight_bytes() const noexcept {
 
 std::int64_t PreparedPsaBlock::Core::workspace(const ImageSize& size, DType dtype,
                                                int threads) const {
-  // What the attention works in is free when the feed-forward runs.
-  const std::int64_t hidden = padded_bytes(dtype, {size.B, expand_.out(), size.H, size.W});
   return padded_bytes(dtype, {size.B, channels(), size.H, size.W}) +
-         std::max(hidden, attention_.workspace(size, dtype, threads));
+         hidden_offset(size, dtype, threads) +
+         std::max(padded_bytes(dtype, {size.B, expand_.out(), size.H, size.W}),
+                  attention_.workspace(size, dtype, threads) - hidden_offset(size, dtype, threads));
+}
+
+// What the attention works in is free when the feed-forward runs, but for what its last step reads.
+std::int64_t PreparedPsaBlock::Core::hidden_offset(const ImageSize& size, DType dtype,
+                                                   int threads) const {
+  const std::int64_t hidden = padded_bytes(dtype, {size.B, expand_.out(), size.H, size.W});
+  const bool fits = hidden <= attention_.free_workspace(size, dtype);
+  return fits ? 0 : attention_.workspace(size, dtype, threads);
 }
 
 void PreparedPsaBlock::Core::run(const Scope& scope, const TensorView& x,
-                                 const MutableTensorView& out) const {
+                                 const MutableTensorView& out, PixelSteps& waiting) const {
+  const ImageSize size{x.dim(0), x.dim(2), x.dim(3)};
   Arena arena(scope.memory);
   MutableTensorView y = arena.take(scope.dtype, x.shape());
   const Scope inner = scope.behind(padded_bytes(scope.dtype, x.shape()));
   if (out.dtype() == scope.dtype) y = out;  // no rounding in between
-  attention_.run(inner, x, y, shortcut_ ? x : TensorView());
-  Arena again(inner.memory);
+  attention_.run(inner, x, y, shortcut_ ? x : TensorView(), waiting);
+  Arena behind(inner.memory + hidden_offset(size, scope.dtype, scope.threads));
   const MutableTensorView hidden =
-      again.take(scope.dtype, {x.dim(0), expand_.out(), x.dim(2), x.dim(3)});
-  run_linear(expand_, pixels(y), pixels(hidden), scope.dtype, scope.threads,
-             {Activation::silu, {}});
-  scope.clock->lap("ffn.expand");
-  run_linear(reduce_, pixels(hidden), pixels(out), scope.dtype, scope.threads,
-             {Activation::none, shortcut_ ? pixels(TensorView(y)) : TensorView()});
-  scope.clock->lap("ffn.reduce");
+      behind.take(scope.dtype, {size.B, expand_.out(), size.H, size.W});
+  waiting.add({&expand_, y, hidden, Activation::silu, {}, "ffn.expand"});
+  waiting.add({&reduce_, hidden, out, Activation::none, shortcut_ ? TensorView(y) : TensorView(),
+               "ffn.reduce"});
 }
 
 void PreparedPsaBlock::Core::describe(BlockPlan& plan, const std::string& prefix,
@@ -225,12 +231,15 @@ void PreparedC2psa::Core::run(const Scope& scope, const TensorView& x,
   // The halves a and b lie in one buffer and the blocks rewrite b where it is: it is the concat.
   const MutableTensorView halves = arena.take(scope.dtype, shape);
   const MutableTensorView b = halves.slice(1, cv1_.out() / 2, cv1_.out());
-  run_linear(cv1_, pixels(x), pixels(halves), scope.dtype, scope.threads, {Activation::silu, {}});
-  scope.clock->lap("cv1");
+  PixelSteps waiting(scope);
+  waiting.add({&cv1_, x, halves, Activation::silu, {}, "cv1"});
   const Scope inner = scope.behind(padded_bytes(scope.dtype, shape));
-  for (const auto& block : blocks_) block->run(inner, b, b);
-  run_linear(cv2_, pixels(halves), pixels(out), scope.dtype, scope.threads, {Activation::silu, {}});
-  scope.clock->lap("cv2");
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    if (i > 0) waiting.run();  // the next block works in the same memory
+    blocks_[i]->run(inner, b, b, waiting);
+  }
+  waiting.add({&cv2_, halves, out, Activation::silu, {}, "cv2"});
+  waiting.run();
 }
 
 void PreparedC2psa::Core::describe(BlockPlan& plan, const ImageSize& size,

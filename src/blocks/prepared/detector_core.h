@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "blocks/prepared/attention_core.h"
+#include "blocks/prepared/pixel_steps.h"
 #include "blocks/prepared/scope.h"
 #include "blocks/prepared/workspace.h"
 #include "qkv/prepared.h"
@@ -33,9 +34,12 @@ class PreparedDetector::Core {
     check_inner_attention(call, shape(size, call.dtype), options);
   }
   std::int64_t workspace(const ImageSize& size, DType dtype, int threads) const;
-  // out = attention(x) + residual, where residual may be none, or x; out may be x.
+  // Of the workspace, the part that is free as soon as the last step is all that waits.
+  std::int64_t free_workspace(const ImageSize& size, DType dtype) const;
+  // out = attention(x) + residual, where residual may be none, or x; out may be x. Runs what waits,
+  // and leaves its own last step to it.
   void run(const Scope& scope, const TensorView& x, const MutableTensorView& out,
-           const TensorView& residual) const;
+           const TensorView& residual, PixelSteps& waiting) const;
   void describe(BlockPlan& plan, const std::string& prefix, const ImageSize& size,
                 const AttentionOptions& options) const;
   WorkspacePool& pool() const noexcept { return pool_; }
@@ -46,7 +50,7 @@ class PreparedDetector::Core {
   void add_position(const Scope& scope, const TensorView& value, const MutableTensorView& heads,
                     float* scratch) const;
   void project(const Scope& scope, const TensorView& concat, const MutableTensorView& out,
-               const TensorView& residual) const;
+               const TensorView& residual, PixelSteps& waiting) const;
 
   std::int64_t heads_, key_dim_, head_dim_;
   PreparedLinear qkv_, proj_;
@@ -65,12 +69,16 @@ class PreparedPsaBlock::Core {
     attention_.check(call, size, options);
   }
   std::int64_t workspace(const ImageSize& size, DType dtype, int threads) const;
-  void run(const Scope& scope, const TensorView& x, const MutableTensorView& out) const;
+  // Runs what waits, and leaves its last steps to it.
+  void run(const Scope& scope, const TensorView& x, const MutableTensorView& out,
+           PixelSteps& waiting) const;
   void describe(BlockPlan& plan, const std::string& prefix, const ImageSize& size,
                 const AttentionOptions& options) const;
   WorkspacePool& pool() const noexcept { return pool_; }
 
  private:
+  std::int64_t hidden_offset(const ImageSize& size, DType dtype, int threads) const;
+
   PreparedDetector::Core attention_;
   PreparedLinear expand_, reduce_;
   bool shortcut_;

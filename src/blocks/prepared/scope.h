@@ -28,6 +28,12 @@ class Laps {
     Clock(Laps& laps, int side_by_side) : laps_(laps), share_(1.0 / side_by_side) {
       if (laps_.profile_ != nullptr) last_ = std::chrono::steady_clock::now();
     }
+    // One for a thread beside others, from now on.
+    Clock beside(int others) const { return Clock(laps_, others); }
+    // What was done since the last lap was clocked by others.
+    void skip() {
+      if (laps_.profile_ != nullptr) last_ = std::chrono::steady_clock::now();
+    }
     // What was done since the last lap was this step.
     void lap(std::string_view step) {
       if (laps_.profile_ == nullptr) return;

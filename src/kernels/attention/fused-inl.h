@@ -32,7 +32,7 @@ inline constexpr double kLazy = 8;
 
 // A short sequence is one block of keys: as many as the second cache brings in time. (Where vectors
 // are narrow, K and V are read so often that they should stay in the first.)
-inline constexpr std::int64_t kWholeKeys = HWY_TARGET == HWY_AVX3 ? 240 : 0;
+inline constexpr std::int64_t kWholeKeys = HWY_TARGET == HWY_AVX3 ? 240 : kFusedKeyBlock;
 
 // D: the vectors that lanes are of.
 template <class D>

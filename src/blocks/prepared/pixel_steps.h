@@ -1,0 +1,46 @@
+#pragma once
+
+// Products of an image, pixel by pixel: a pixel's result depends on nothing but that pixel, so that
+// a thread can take some pixels through several of them without waiting for the others.
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "blocks/prepared/scope.h"
+#include "ops/linear.h"
+#include "qkv/tensor.h"
+
+namespace qkv {
+
+// A 1×1 convolution of images [B, C, H, W] of any strides.
+struct PixelStep {
+  const PreparedLinear* linear = nullptr;
+  TensorView x;
+  MutableTensorView out;
+  Activation activation = Activation::none;
+  TensorView residual;  // as in LinearOptions
+  std::string_view name;
+};
+
+// Steps that wait to be run, in their order. No pixel of a step's results may lie where a step
+// before it still reads another one.
+class PixelSteps {
+ public:
+  explicit PixelSteps(const Scope& scope) : scope_(scope) {}
+  PixelSteps(const PixelSteps&) = delete;
+  PixelSteps& operator=(const PixelSteps&) = delete;
+
+  // There is room for as many as stand between two attentions.
+  void add(const PixelStep& step);
+  void run();
+
+ private:
+  void run_together(std::int64_t pieces);
+
+  const Scope& scope_;
+  std::array<PixelStep, 8> steps_;
+  int count_ = 0;
+};
+
+}  // namespace qkv
