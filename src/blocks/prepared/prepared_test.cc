@@ -277,6 +277,41 @@ TEST(PreparedC2psa, IsTheBlockForOneCall) {
   EXPECT_GT(plan.workspace, 0);
 }
 
+// Threads take pieces of an image through several products at once, where it is large enough: no
+// bit depends on how many there are, and no piece writes what another one still reads.
+TEST(PreparedC2psa, PiecesOfPixelsChangeNoBit) {
+  const DetectorParts parts;
+  const Tensor wide = random_tensor({40, 10}, 12, 0.3), back = random_tensor({10, 40}, 13, 0.3);
+  PsaBlockWeights wider = parts.psa(true);  // its hidden channels need more room than q, k and v
+  wider.expand = {wide, {}};
+  wider.reduce = {back, {}};
+  const C2psaWeights w{{parts.cv1, {}}, {parts.cv2, {}}, {parts.psa(true), wider}};
+  const PreparedC2psa prepared(w);
+  for (const Dims& size : {Dims{1, 14, 11, 17}, Dims{2, 14, 8, 24}, Dims{3, 14, 20, 20}}) {
+    const Tensor large = random_tensor({size[0], 14, size[2], size[3] + 3}, 14, 1, DType::f32);
+    const Tensor dense = Tensor::copy_of(large.view().slice(3, 0, size[3]));
+    const Dims shape{size[0], 13, size[2], size[3]};
+    Tensor expected(DType::f64, shape), one(DType::f32, shape);
+    c2psa_forward(w, Tensor::copy_of(dense.view(), DType::f64), expected);
+    prepared.forward(dense, one, {.threads = 1});
+    EXPECT_LE(max_difference(one, expected), kClose);
+    for (const int threads : {2, 3, 5}) {
+      Tensor out(DType::f32, shape), gaps(DType::f32, shape);
+      BlockProfile profile;
+      BlockOptions options;
+      options.threads = threads;
+      options.profile = &profile;
+      prepared.forward(dense, out, options);
+      EXPECT_TRUE(same_bits(out, one)) << to_string(size) << " on " << threads;
+      prepared.forward(large.view().slice(3, 0, size[3]), gaps, {.threads = threads});
+      EXPECT_TRUE(same_bits(gaps, one)) << to_string(size) << " on " << threads;
+      std::string names;
+      for (const BlockProfile::Step& step : profile.steps) names += step.name + " ";
+      EXPECT_EQ(profile.steps.size(), 8U) << names;
+    }
+  }
+}
+
 // Several calls at once share the weights, not the memory.
 TEST(Prepared, CallsAtOnce) {
   const Mha w(24, 3, 1);
