@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "kernels/attention/fused.h"
@@ -40,6 +41,19 @@ Results run(const AttentionCase& c, const FusedKernel& kernel, DType real,
 bool same_bits(const Tensor& a, const Tensor& b) {
   return a.size() == 0 || std::memcmp(a.view().data(), b.view().data(),
                                       static_cast<std::size_t>(a.size()) * size_of(a.dtype())) == 0;
+}
+
+// The same, but any NaN is as good as another.
+bool same_numbers(Tensor& a, Tensor& b) {
+  const auto settle = [](auto numbers) {
+    for (auto& x : numbers) {
+      if (x != x) x = 12345;
+    }
+  };
+  for (Tensor* t : {&a, &b}) {
+    t->dtype() == DType::f64 ? settle(t->as<double>()) : settle(t->as<float>());
+  }
+  return same_bits(a, b);
 }
 
 TEST(FusedKernels, OfOneTargetGiveTheSameBits) {
@@ -80,13 +94,20 @@ TEST(FusedKernels, StepsOfSeveralBlocksGiveTheSameBits) {
     const AttentionCase c(seed);
     const bool wide = c.dtype == DType::f64 || c.options.accumulate == Accumulate::f64;
     const DType real = wide ? DType::f64 : DType::f32;
+    // Every other case has a value that is no number: where it is hidden, it is left out.
+    if (seed % 2 == 1) {
+      const MutableTensorView token = c.value->view().select(2, c.Tk / 2);
+      for (std::int64_t i = 0; i < c.Dv; ++i) {
+        token.set({0, 0, i}, std::numeric_limits<double>::quiet_NaN());
+      }
+    }
     for (const FusedKernel& kernel : kernels_of(wide)) {
-      const Results one = run(c, kernel, real, 1);
+      Results one = run(c, kernel, real, 1);
       for (const std::int64_t blocks : {2, 4}) {
-        const Results more = run(c, kernel, real, blocks);
-        EXPECT_TRUE(same_bits(one.out, more.out)) << c.description;
-        EXPECT_TRUE(same_bits(one.lse, more.lse)) << c.description;
-        EXPECT_TRUE(same_bits(one.weights, more.weights)) << c.description;
+        Results more = run(c, kernel, real, blocks);
+        EXPECT_TRUE(same_numbers(one.out, more.out)) << c.description;
+        EXPECT_TRUE(same_numbers(one.lse, more.lse)) << c.description;
+        EXPECT_TRUE(same_numbers(one.weights, more.weights)) << c.description;
       }
     }
   }

@@ -41,7 +41,7 @@ struct AttentionPlan {
   int lanes = 0;                  // queries in a vector
   int tile_vectors = 0;           // vectors of queries × …
   int tile_rows = 0;              // … keys or columns of V, all in registers
-  std::int64_t key_block = 0;     // keys that go past in one step; of decode, a chunk
+  std::int64_t key_block = 0;     // keys whose scores share a maximum; of decode, a chunk
   std::int64_t unit_queries = 0;  // queries of a head that a thread takes at once
   std::int64_t units = 0;         // pieces of work
 

@@ -17,7 +17,7 @@ class Plan:
     accumulate: str  #: the dtype that sums are kept in
     lanes: int  #: queries in a vector; this and what follows up to units is 0 for the reference
     tile: Tuple[int, int]  #: vectors of queries × keys, all in registers
-    key_block: int  #: keys that go past in one step
+    key_block: int  #: keys whose scores share a maximum; of decode, a chunk
     unit_queries: int  #: queries of a head that a thread takes at once
     units: int  #: pieces of work
     visible: int  #: (query, key) pairs that structure leaves visible

@@ -180,7 +180,7 @@ std::string to_string(const AttentionPlan& plan) {
     text += fmt::format("kernel     {}, {}, sums in {}\n",
                         plan.kernel == AttentionKernel::fused ? "fused" : "fused or decode",
                         name_of(plan.target), name_of(plan.accumulate));
-    text += fmt::format("tile       {} queries ({} vectors of {}) × {} keys, {} keys a step\n",
+    text += fmt::format("tile       {} queries ({} vectors of {}) × {} keys, {} keys a block\n",
                         plan.tile_vectors * plan.lanes, plan.tile_vectors, plan.lanes,
                         plan.tile_rows, plan.key_block);
     text += fmt::format("split      {} units of up to {} queries, on {} threads\n", plan.units,

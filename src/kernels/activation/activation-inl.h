@@ -1,7 +1,8 @@
 // Activations of a vector of f32. Included once for each SIMD target.
 //
 // All but relu are x·c(x) with a c that goes from 0 to 1 and c(-x) = 1 - c(x): c is found for -|x|,
-// where it is small and nothing cancels, and taken from 1 where x is positive.
+// where it is small and nothing cancels, and taken from 1 where x is positive. On AVX-512 a sigmoid
+// is a plain quotient.
 
 #if defined(QKV_KERNELS_ACTIVATION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QKV_KERNELS_ACTIVATION_INL_H_
@@ -55,7 +56,7 @@ HWY_INLINE hn::Vec<D> times_sigmoid(D d, hn::Vec<D> x, hn::Vec<D> z) {
   // x / (1 + exp(-z)) as it stands: an exponential beyond the numbers is an infinity here, and one
   // below them adds nothing. The limits keep infinities out of the reduction; NaN stays NaN.
   if constexpr (hn::MaxLanes(D()) == 16) {
-    z = hn::Min(hn::Set(d, 100.0f), hn::Max(hn::Set(d, -100.0f), z));
+    z = hn::Min(hn::Set(d, 87.0f), hn::Max(hn::Set(d, -100.0f), z));
     const auto magic = hn::Set(d, 0x1.8p23f);
     const auto log2e = hn::Set(d, -1.44269504088896340736f);
     const auto log2e_rest = hn::Set(d, -1.92596303e-8f);

@@ -158,7 +158,7 @@ class FusedRun {
   // About how many tiles a block of queries takes for these keys.
   std::int64_t tiles_of_block(KeyRange keys) const {
     const std::int64_t n = keys.end - keys.begin, rows = tile_rows(static_cast<int>(base_vectors_));
-    const std::int64_t step = unit_.step_blocks * kFusedKeyBlock;
+    const std::int64_t step = unit_.step_blocks * key_block_;
     return n / rows + (n + step - 1) / step * (p_.Dv / rows);
   }
 

@@ -3,8 +3,8 @@
 // The fused forward: attention in one pass over the keys, without a Tq×Tk matrix.
 //
 // Vector lanes are queries. A block of up to 4 vectors of queries is transposed once; keys and
-// values are read where they lie. For each block of 96 keys (the last one may have up to 144; where
-// the second cache is fast, O waits for a step of several blocks):
+// values are read where they lie. For each block of 96 keys (the last one may have up to 144, and a
+// short sequence may be one; where the second cache is fast, O waits for a step of several blocks):
 //
 //   S = Qᵀ·K          a tile of accumulators, queries × keys
 //   S = softcap, bias, alibi, hidden entries -inf        only what the call has

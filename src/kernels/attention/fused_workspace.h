@@ -41,7 +41,7 @@ struct FusedWorkspace {
     const std::int64_t keys_of_block =
         std::max(kFusedKeyBlock + kFusedKeyRest, std::min(p.Tk, whole_keys));
     const std::int64_t keys_of_step =
-        std::max(step_blocks * kFusedKeyBlock + kFusedKeyRest, keys_of_block);
+        std::max(std::min(p.Tk, step_blocks * kFusedKeyBlock + kFusedKeyRest), keys_of_block);
     const std::int64_t lanes_of_block = std::int64_t{lanes} * max_vectors;
     const std::int64_t tile = keys_of_block * lanes_of_block;
     const std::int64_t widest = std::max(p.D, p.Dv);

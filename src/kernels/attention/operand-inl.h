@@ -54,7 +54,7 @@ bool all_finite(D d, const TileRows<hn::TFromD<D>>& v, std::int64_t keys, std::i
 }
 
 // In place where it can be: as rows of tokens, or turned, as a channel-first image has it. Else a
-// block of keys is copied when it is first asked for.
+// step of keys is copied when it is first asked for.
 template <typename Real>
 class Operand {
  public:
@@ -84,7 +84,7 @@ class Operand {
     }
   }
 
-  // The block [begin, end) of keys is what is asked for from now on.
+  // The step [begin, end) of keys is what is asked for from now on.
   void enter(std::int64_t begin, std::int64_t end) {
     begin_ = begin;
     end_ = end;

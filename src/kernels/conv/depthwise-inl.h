@@ -2,7 +2,8 @@
 // target.
 //
 // A few padded lines of the image are kept, each copied once: then no vector meets an edge. Vectors
-// are of at most 8 lanes, since the images of a detector are narrow (20 or 40 pixels).
+// are of at most 8 lanes, since the images of a detector are narrow (20 or 40 pixels). On AVX-512 a
+// plane without gaps is one long line instead.
 
 #if defined(QKV_KERNELS_CONV_DEPTHWISE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QKV_KERNELS_CONV_DEPTHWISE_INL_H_
