@@ -85,9 +85,11 @@ inline void FusedRun<D>::prefetch_bias(const Block& b, std::int64_t next) {
   const std::int64_t offset = seq_.batch * view.stride(0) + unit_.head * view.stride(1) +
                               (first_query() + b.row) * view.stride(2) + seq_.key_begin + next;
   const std::int64_t keys = std::min(key_block_, seq_.key_length - next);
-  ahead_.soon(static_cast<const std::byte*>(view.data()) + bytes(offset, view.dtype()),
-              bytes(view.stride(2), view.dtype()), bytes(keys, view.dtype()), b.rows,
-              tiles_of_block({0, key_block_}));
+  ahead_.soon(
+      static_cast<const std::byte*>(view.data()) + bytes(offset, view.dtype()),
+      bytes(view.stride(2), view.dtype()), bytes(keys, view.dtype()), b.rows,
+      // Until then there are the tiles of a product, or of both.
+      unit_.step_blocks > 1 ? key_block_ / tile_rows(b.vectors) : tiles_of_block({0, key_block_}));
 }
 
 // The mask of a block: most tiles of most masks are all true or all false, and then need not be
