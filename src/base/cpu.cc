@@ -152,44 +152,39 @@ std::string model_from_proc() {
   return "";
 }
 
-// What Linux says of the first core's caches. glibc's sysconf would give all of a socket's third
-// level, of which a core of AMD's reaches a part.
-std::vector<CpuCache> caches_from_sys() {
-  std::vector<CpuCache> caches;
+// Bytes of the first core's cache of a level, without those for instructions, as Linux says; 0 if
+// it does not. glibc's sysconf would give all of a socket's third level, of which a core of AMD's
+// reaches a part.
+std::int64_t cache_from_sys(int wanted) {
   for (int index = 0; index < 8; ++index) {
     const std::string folder =
         "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/";
     std::string type;
     int level = 0;
-    std::int64_t size = 0;
+    std::int64_t kilobytes = 0;
     char unit = 0;
     if (!(std::ifstream(folder + "type") >> type) || !(std::ifstream(folder + "level") >> level) ||
-        !(std::ifstream(folder + "size") >> size >> unit)) {
+        !(std::ifstream(folder + "size") >> kilobytes >> unit)) {
       continue;
     }
-    if (type == "Instruction" || level < 1 || level > 3 || size <= 0) continue;
-    constexpr std::array<std::string_view, 3> kNames = {"L1d", "L2", "L3"};
-    caches.push_back({kNames[static_cast<std::size_t>(level - 1)], unit == 'M'   ? size << 20
-                                                                   : unit == 'K' ? size << 10
-                                                                                 : size});
+    if (level == wanted && type != "Instruction" && unit == 'K') return kilobytes << 10;
   }
-  return caches;
+  return 0;
 }
 
 std::vector<CpuCache> find_caches() {
-  std::vector<CpuCache> caches = caches_from_sys();
+  std::vector<CpuCache> caches;
+  constexpr std::array<std::string_view, 3> kNames = {"L1d", "L2", "L3"};
+  for (int level = 1; level <= 3; ++level) {
+    const auto index = static_cast<std::size_t>(level - 1);
+    std::int64_t bytes = cache_from_sys(level);
 #if defined(_SC_LEVEL1_DCACHE_SIZE)
-  if (!caches.empty()) return caches;
-  const std::array<std::pair<std::string_view, int>, 3> known = {{
-      {"L1d", _SC_LEVEL1_DCACHE_SIZE},
-      {"L2", _SC_LEVEL2_CACHE_SIZE},
-      {"L3", _SC_LEVEL3_CACHE_SIZE},
-  }};
-  for (const auto& [name, key] : known) {
-    const long bytes = ::sysconf(key);
-    if (bytes > 0) caches.push_back({name, bytes});
-  }
+    constexpr std::array<int, 3> kKeys = {_SC_LEVEL1_DCACHE_SIZE, _SC_LEVEL2_CACHE_SIZE,
+                                          _SC_LEVEL3_CACHE_SIZE};
+    if (bytes == 0) bytes = ::sysconf(kKeys[index]);
 #endif
+    if (bytes > 0) caches.push_back({kNames[index], bytes});
+  }
   return caches;
 }
 

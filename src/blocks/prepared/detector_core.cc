@@ -156,18 +156,15 @@ std::int64_t PreparedPsaBlock::Core::weight_bytes() const noexcept {
 
 std::int64_t PreparedPsaBlock::Core::workspace(const ImageSize& size, DType dtype,
                                                int threads) const {
+  const std::int64_t hidden = padded_bytes(dtype, {size.B, expand_.out(), size.H, size.W});
   return padded_bytes(dtype, {size.B, channels(), size.H, size.W}) +
-         hidden_offset(size, dtype, threads) +
-         std::max(padded_bytes(dtype, {size.B, expand_.out(), size.H, size.W}),
-                  attention_.workspace(size, dtype, threads) - hidden_offset(size, dtype, threads));
+         attention_.workspace(size, dtype, threads) + (reuses_memory(size, dtype) ? 0 : hidden);
 }
 
 // What the attention works in is free when the feed-forward runs, but for what its last step reads.
-std::int64_t PreparedPsaBlock::Core::hidden_offset(const ImageSize& size, DType dtype,
-                                                   int threads) const {
-  const std::int64_t hidden = padded_bytes(dtype, {size.B, expand_.out(), size.H, size.W});
-  const bool fits = hidden <= attention_.free_workspace(size, dtype);
-  return fits ? 0 : attention_.workspace(size, dtype, threads);
+bool PreparedPsaBlock::Core::reuses_memory(const ImageSize& size, DType dtype) const {
+  return padded_bytes(dtype, {size.B, expand_.out(), size.H, size.W}) <=
+         attention_.free_workspace(size, dtype);
 }
 
 void PreparedPsaBlock::Core::run(const Scope& scope, const TensorView& x,
@@ -178,9 +175,10 @@ void PreparedPsaBlock::Core::run(const Scope& scope, const TensorView& x,
   const Scope inner = scope.behind(padded_bytes(scope.dtype, x.shape()));
   if (out.dtype() == scope.dtype) y = out;  // no rounding in between
   attention_.run(inner, x, y, shortcut_ ? x : TensorView(), waiting);
-  Arena behind(inner.memory + hidden_offset(size, scope.dtype, scope.threads));
+  const std::int64_t behind =
+      reuses_memory(size, scope.dtype) ? 0 : attention_.workspace(size, scope.dtype, scope.threads);
   const MutableTensorView hidden =
-      behind.take(scope.dtype, {size.B, expand_.out(), size.H, size.W});
+      Arena(inner.memory + behind).take(scope.dtype, {size.B, expand_.out(), size.H, size.W});
   waiting.add({&expand_, y, hidden, Activation::silu, {}, "ffn.expand"});
   waiting.add({&reduce_, hidden, out, Activation::none, shortcut_ ? TensorView(y) : TensorView(),
                "ffn.reduce"});

@@ -34,7 +34,8 @@ class PreparedDetector::Core {
     check_inner_attention(call, shape(size, call.dtype), options);
   }
   std::int64_t workspace(const ImageSize& size, DType dtype, int threads) const;
-  // Of the workspace, the part that is free as soon as the last step is all that waits.
+  // Of the workspace, how much from its begin on is free as soon as the last step is all that
+  // waits.
   std::int64_t free_workspace(const ImageSize& size, DType dtype) const;
   // out = attention(x) + residual, where residual may be none, or x; out may be x. Runs what waits,
   // and leaves its own last step to it.
@@ -77,7 +78,7 @@ class PreparedPsaBlock::Core {
   WorkspacePool& pool() const noexcept { return pool_; }
 
  private:
-  std::int64_t hidden_offset(const ImageSize& size, DType dtype, int threads) const;
+  bool reuses_memory(const ImageSize& size, DType dtype) const;
 
   PreparedDetector::Core attention_;
   PreparedLinear expand_, reduce_;

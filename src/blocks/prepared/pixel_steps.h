@@ -31,7 +31,7 @@ class PixelSteps {
   PixelSteps(const PixelSteps&) = delete;
   PixelSteps& operator=(const PixelSteps&) = delete;
 
-  // There is room for as many as stand between two attentions.
+  // There is room for as many as stand between two attentions; else what waits is run first.
   void add(const PixelStep& step);
   void run();
 

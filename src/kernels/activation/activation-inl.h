@@ -36,16 +36,24 @@ HWY_INLINE hn::Vec<D> times_power(D d, hn::Vec<D> p, hn::Vec<D> n) {
   return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<C::kMantissa>(hn::BitCast(di, field))));
 }
 
-// exp(x) for x ≤ 0, to 1.5 units in the last place where there is FMA; what would be denormal is 0.
+// exp(x) = p·2ⁿ for |x| ≤ 100, n whole, to 1.5 units in the last place where there is FMA.
 template <class D>
-HWY_INLINE hn::Vec<D> exp_negative(D d, hn::Vec<D> x) {
-  x = at_least(d, hn::Set(d, -100.0f), x);  // exp of it is 0 already, and no infinity goes on
+HWY_INLINE hn::Vec<D> exp_parts(D d, hn::Vec<D> x, hn::Vec<D>& n) {
   const auto magic = hn::Set(d, 0x1.8p23f);
   const auto log2e = hn::Set(d, 1.44269504088896340736f);
   const auto log2e_rest = hn::Set(d, 1.92596303e-8f);  // log2(e) - float(log2(e))
-  const auto n = hn::Sub(hn::Add(hn::Mul(x, log2e), magic), magic);
+  n = hn::Sub(hn::MulAdd(x, log2e, magic), magic);
   const auto r = hn::MulAdd(x, log2e_rest, hn::MulSub(x, log2e, n));
-  return times_power(d, polynomial(d, r, ExpConstants<float>::kExp2), n);
+  return polynomial(d, r, ExpConstants<float>::kExp2);
+}
+
+// exp(x) for x ≤ 0; what would be denormal is 0.
+template <class D>
+HWY_INLINE hn::Vec<D> exp_negative(D d, hn::Vec<D> x) {
+  x = at_least(d, hn::Set(d, -100.0f), x);  // exp of it is 0 already, and no infinity goes on
+  hn::Vec<D> n;
+  const auto p = exp_parts(d, x, n);
+  return times_power(d, p, n);
 }
 
 // x·sigmoid(z), where z has the sign of x.
@@ -56,13 +64,9 @@ HWY_INLINE hn::Vec<D> times_sigmoid(D d, hn::Vec<D> x, hn::Vec<D> z) {
   // x / (1 + exp(-z)) as it stands: an exponential beyond the numbers is an infinity here, and one
   // below them adds nothing. The limits keep infinities out of the reduction; NaN stays NaN.
   if constexpr (hn::MaxLanes(D()) == 16) {
-    z = hn::Min(hn::Set(d, 87.0f), hn::Max(hn::Set(d, -100.0f), z));
-    const auto magic = hn::Set(d, 0x1.8p23f);
-    const auto log2e = hn::Set(d, -1.44269504088896340736f);
-    const auto log2e_rest = hn::Set(d, -1.92596303e-8f);
-    const auto n = hn::Sub(hn::MulAdd(z, log2e, magic), magic);
-    const auto r = hn::MulAdd(z, log2e_rest, hn::MulSub(z, log2e, n));
-    const auto p = polynomial(d, r, ExpConstants<float>::kExp2);
+    const auto limited = hn::Min(hn::Set(d, 87.0f), at_least(d, hn::Set(d, -100.0f), z));
+    hn::Vec<D> n;
+    const auto p = exp_parts(d, hn::Neg(limited), n);
     return hn::Div(x, hn::Add(one, hn::Vec<D>{_mm512_scalef_ps(p.raw, n.raw)}));
   }
 #endif

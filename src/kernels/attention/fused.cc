@@ -50,7 +50,8 @@ std::int64_t first_unit(const AttentionProblem& p, const FusedSplit& split, std:
   return (begin / split.unit_queries + s) * p.Hq;
 }
 
-FusedUnit unit_at(const AttentionProblem& p, const FusedSplit& split, std::int64_t index) {
+FusedUnit unit_at(const AttentionProblem& p, const FusedKernel& kernel, const FusedSplit& split,
+                  std::int64_t index) {
   std::int64_t s = 0, of_head = 0;
   if (p.packed()) {
     std::int64_t high = p.sequence_count();
@@ -74,8 +75,8 @@ FusedUnit unit_at(const AttentionProblem& p, const FusedSplit& split, std::int64
   const std::int64_t all = unit.sequence.query_count, whole = split.unit_queries;
   const auto begin = [&](std::int64_t i) {
     const std::int64_t even = std::min(i * whole, all);
-    const bool lone = i > 0 && all > even && all - even <= split.lanes && whole > 2 * split.lanes;
-    return lone ? even - split.lanes : even;
+    const bool lone = i > 0 && all > even && all - even <= kernel.lanes && whole > 2 * kernel.lanes;
+    return lone ? even - kernel.lanes : even;
   };
   const std::int64_t i = index % of_head;
   unit.query_begin = begin(i);
@@ -139,7 +140,6 @@ FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int
   const std::int64_t per_unit =
       std::clamp<std::int64_t>(fair, 1, std::max<std::int64_t>(1, std::min(fit, blocks)));
   FusedSplit split;
-  split.lanes = kernel.lanes;
   if (p.packed()) {
     split.unit_queries = per_unit * block;
     split.units = (p.Tq / split.unit_queries + p.sequence_count()) * p.Hq;
@@ -187,7 +187,7 @@ void attention_fused(const AttentionProblem& p, const FusedKernel& kernel, const
   // The last queries of a causal call see the most keys: they go first, and the small ones fill
   // what time is left.
   const auto take = [&](std::int64_t index) {
-    return unit_at(p, split, p.causal ? split.units - 1 - index : index);
+    return unit_at(p, kernel, split, p.causal ? split.units - 1 - index : index);
   };
   const auto run = [&](const FusedUnit& unit, const FusedUnit* next, int worker) {
     if (unit.query_count > 0) kernel.run(p, unit, next, workspace + worker * split.workspace);

@@ -64,7 +64,6 @@ const FusedKernel* find_fused_kernel(const AttentionProblem& problem, SimdTarget
 // How a problem is cut into units. It may depend on the number of threads, since bits do not
 // depend on it.
 struct FusedSplit {
-  std::int64_t lanes = 1;         // of the kernel
   std::int64_t unit_queries = 0;  // at most, in a unit
   std::int64_t units = 0;         // some may be empty, in a packed batch
   std::int64_t group = 1;         // units that a thread takes at once
