@@ -47,6 +47,7 @@ LinearProblem make_problem(const TensorView& x, const MutableTensorView& out,
   p.out = out.dim(-1);
   p.activation = epilogue.activation;
   p.residual = epilogue.residual;
+  p.far = epilogue.far;
   return p;
 }
 
@@ -145,6 +146,24 @@ void run_linear(const PreparedLinear& weights, const TensorView& x, const Mutabl
   }
   if (packed.onednn && dtype == DType::f32 && packed.onednn->run(call, threads)) return;
   run_panels(make_panel_problem(packed, call), dtype, packed.target, threads);
+}
+
+bool gives_some_outputs(const PreparedLinear& weights) {
+  const PreparedLinear::Packed& packed = weights.packed();
+  return packed.backend != LinearBackend::reference && !packed.bytes && !packed.onednn;
+}
+
+void run_some_outputs(const PreparedLinear& weights, std::int64_t first, const TensorView& x,
+                      const MutableTensorView& out, DType dtype, int threads) {
+  const PreparedLinear::Packed& packed = weights.packed();
+  LinearProblem call = make_problem(x, out, {});
+  call.weight = packed.weight;
+  if (packed.bias.view().has_value()) {
+    call.bias = packed.bias.view().slice(0, first, first + call.out);
+  }
+  PanelProblem p = make_panel_problem(packed, call);
+  p.first = first;
+  run_panels(p, dtype, packed.target, threads);
 }
 
 std::int64_t linear_workspace(const PreparedLinear& weights, std::int64_t rows, DType dtype,

@@ -32,6 +32,9 @@ void check_linear_choice(const Refuse& refuse, const LinearChoice& choice);
 struct LinearEpilogue {
   Activation activation = Activation::none;
   TensorView residual{};  // as in LinearOptions
+  // Other threads have read or written where the results go: these lines are asked for before they
+  // are written.
+  bool far = false;
 };
 
 // linear_forward of arguments that are known to fit, computed in `dtype` (f32 or f64).
@@ -42,6 +45,12 @@ void run_linear(const LinearWeights& weights, const TensorView& x, const Mutable
 // The same with prepared weights.
 void run_linear(const PreparedLinear& weights, const TensorView& x, const MutableTensorView& out,
                 DType dtype, int threads, const LinearEpilogue& epilogue = {});
+
+// As many outputs as `out` has, from `first` on, of a channel-first image: whether weights are
+// kept so that this costs no more than their share, and the product.
+bool gives_some_outputs(const PreparedLinear& weights);
+void run_some_outputs(const PreparedLinear& weights, std::int64_t first, const TensorView& x,
+                      const MutableTensorView& out, DType dtype, int threads);
 
 // Bytes that such a call on dense rows of `dtype`, or on a channel-first image, works in. Threads
 // keep them from call to call, for all products together.

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "ops/linear.h"
 #include "qkv/linear.h"
 #include "tests/block_trace.h"
 
@@ -94,6 +95,39 @@ TEST(PreparedLinear, StorageRoundsOnce) {
     EXPECT_TRUE(same_bits(a, b)) << name_of(storage);
     EXPECT_GE(prepared.bytes(), 30 * size_of(dtype));
   }
+}
+
+// Some outputs of an image are those of all of them, wherever they begin in a panel.
+TEST(PreparedLinear, SomeOutputs) {
+  constexpr std::int64_t in = 230, out = 150, H = 5, W = 17;
+  const Tensor w = random_tensor({out, in}, 1), b = random_tensor({out}, 2);
+  const Tensor image = random_tensor({2, in, H, W}, 3), narrow = Tensor::copy_of(image, DType::f32);
+  for (const SimdTarget target : simd_targets()) {
+    for (const WeightStorage storage :
+         {WeightStorage::f64, WeightStorage::f32, WeightStorage::bf16}) {
+      const PreparedLinear prepared({w, b}, {.storage = storage, .target = target});
+      ASSERT_TRUE(gives_some_outputs(prepared));
+      for (const Tensor* x : {&image, &narrow}) {
+        const TensorView pixels = x->view().permute({0, 2, 3, 1});
+        Tensor all(x->dtype(), {2, out, H, W});
+        run_linear(prepared, pixels, all.view().permute({0, 2, 3, 1}), x->dtype(), 1);
+        for (const std::int64_t first : {0, 1, 23, 24, 63, 64, 65, 101, 148}) {
+          for (const std::int64_t count : {2, 11, 49, 87}) {
+            if (first + count > out) continue;
+            for (const int threads : {1, 3}) {
+              Tensor some(x->dtype(), {2, count, H, W});
+              run_some_outputs(prepared, first, pixels, some.view().permute({0, 2, 3, 1}),
+                               x->dtype(), threads);
+              EXPECT_EQ(max_difference(some, all.view().slice(1, first, first + count)), 0)
+                  << name_of(target) << ", " << name_of(storage) << ": " << first << " + " << count;
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_FALSE(gives_some_outputs(PreparedLinear({w, b}, {.storage = WeightStorage::i8})));
+  EXPECT_FALSE(gives_some_outputs(PreparedLinear({w, b}, {.backend = LinearBackend::reference})));
 }
 
 TEST(PreparedLinear, CopiesShareAndOutliveTheViews) {

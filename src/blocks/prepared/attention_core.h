@@ -96,8 +96,9 @@ class PreparedCrossAttention::Core {
 // A step of a plan that is a product of so many rows, or pixels of channel-first images.
 void describe_product(BlockPlan& plan, std::string name, const PreparedLinear& linear,
                       std::int64_t rows, std::string_view and_then = "", bool channels = false);
+// `by_heads`: a thread does a head at a time, alone.
 void describe_attention(BlockPlan& plan, std::string name, const AttentionShape& shape,
-                        const AttentionOptions& options);
+                        const AttentionOptions& options, bool by_heads = false);
 
 // Deals the sequences of a call out to threads: run(scope, begin, end) for sequences
 // [begin, end), each with memory of its own. `bytes(n)` is what n sequences need.

@@ -21,6 +21,9 @@ PreparedLinear prepare(const ConvWeights& conv, const PrepareOptions& options) {
   return PreparedLinear(pointwise_matrix(conv), options);
 }
 
+// Smaller images are not worth a second way.
+constexpr std::int64_t kPixelsByHeads = 64;
+
 Dims lines_of(const ImageSize& size, std::int64_t planes, int threads) {
   return {worker_count(size.B * planes, threads), kDepthwiseLines, depthwise_padded(size.W)};
 }
@@ -67,40 +70,88 @@ void PreparedDetector::Core::run(const Scope& scope, const TensorView& x,
                                  const MutableTensorView& out, const TensorView& residual,
                                  PixelSteps& waiting) const {
   const ImageSize size{x.dim(0), x.dim(2), x.dim(3)};
-  const std::int64_t each = 2 * key_dim_ + head_dim_;
   Arena arena(scope.memory);
   const MutableTensorView qkv = arena.take(scope.dtype, {size.B, qkv_.out(), size.H, size.W});
   const MutableTensorView concat = arena.take(scope.dtype, {size.B, values(), size.H, size.W});
   const MutableTensorView lines = arena.take(DType::f32, lines_of(size, values(), scope.threads));
-  waiting.add({&qkv_, x, qkv, Activation::none, {}, "qkv"});
-  waiting.run();
-  // [B, heads, N, width]: strides, not copies.
-  const TensorView split =
-      TensorView(qkv).flatten(2, 3).unflatten(1, {heads_, each}).transpose(2, 3);
-  const MutableTensorView heads =
-      concat.flatten(2, 3).unflatten(1, {heads_, head_dim_}).transpose(2, 3);
-  attention_forward(split.slice(3, 0, key_dim_), split.slice(3, key_dim_, 2 * key_dim_),
-                    split.slice(3, 2 * key_dim_, each), heads, scope.attention);
-  scope.clock->lap("attention");
-  if (pe_weight_.view().has_value()) {
-    const TensorView value =
-        TensorView(qkv).unflatten(1, {heads_, each}).slice(2, 2 * key_dim_, each);
-    add_position(scope, value, concat.unflatten(1, {heads_, head_dim_}),
-                 static_cast<float*>(lines.data()));
-    scope.clock->lap("pe");
+  if (goes_by_heads(size, scope.attention, scope.threads)) {
+    waiting.run();
+    run_by_heads(scope, x, qkv, concat, lines);
+  } else {
+    waiting.add({&qkv_, x, qkv, Activation::none, {}, "qkv"});
+    waiting.run();
+    attend(scope, qkv, concat, {0, heads_}, static_cast<float*>(lines.data()));
   }
   project(scope, concat, out, residual, waiting);
 }
 
+// Whether there are heads for all threads, and as many for each.
+bool PreparedDetector::Core::goes_by_heads(const ImageSize& size, const AttentionOptions& options,
+                                           int threads) const {
+  const int workers = worker_count(std::int64_t{1} << 62, threads);
+  return workers > 1 && size.B > 0 && size.B * heads_ % workers == 0 &&
+         size.H * size.W >= kPixelsByHeads && gives_some_outputs(qkv_) &&
+         !options.query_starts.has_value();
+}
+
+// A thread takes a head from x to the sum of attention and pe: what it computes stays in its cache,
+// and there is nothing to wait for in between.
+void PreparedDetector::Core::run_by_heads(const Scope& scope, const TensorView& x,
+                                          const MutableTensorView& qkv,
+                                          const MutableTensorView& concat,
+                                          const MutableTensorView& lines) const {
+  const std::int64_t B = x.dim(0), each = 2 * key_dim_ + head_dim_;
+  const MutableTensorView slots = qkv.unflatten(1, {heads_, each}).flatten(0, 1);
+  const TensorView pixels = x.permute({0, 2, 3, 1});
+  const int workers = worker_count(B * heads_, scope.threads);
+  parallel_ranges(B * heads_, 0, scope.threads, [&](std::int64_t item, int worker) {
+    const std::int64_t b = item / heads_, h = item % heads_;
+    Laps::Clock clock = scope.clock->beside(workers);
+    Scope inner = scope;
+    inner.threads = 1;
+    inner.attention = options_of_head(scope.attention, b, h);
+    inner.clock = &clock;
+    const MutableTensorView slot = slots.slice(0, worker, worker + 1);
+    run_some_outputs(qkv_, h * each, pixels.slice(0, b, b + 1), slot.permute({0, 2, 3, 1}),
+                     scope.dtype, 1);
+    clock.lap("qkv");
+    attend(inner, slot, concat.slice(0, b, b + 1).slice(1, h * head_dim_, (h + 1) * head_dim_),
+           {h, h + 1}, static_cast<float*>(lines.select(0, worker).data()));
+  });
+  scope.clock->skip();
+}
+
+// heads = attention + pe, of heads [first, last): qkv is theirs alone, and concat.
+void PreparedDetector::Core::attend(const Scope& scope, const TensorView& qkv,
+                                    const MutableTensorView& concat, HeadRange range,
+                                    float* scratch) const {
+  const std::int64_t each = 2 * key_dim_ + head_dim_, count = range.last - range.first;
+  // [B, heads, N, width]: strides, not copies.
+  const TensorView split = qkv.flatten(2, 3).unflatten(1, {count, each}).transpose(2, 3);
+  const MutableTensorView heads =
+      concat.flatten(2, 3).unflatten(1, {count, head_dim_}).transpose(2, 3);
+  attention_forward(split.slice(3, 0, key_dim_), split.slice(3, key_dim_, 2 * key_dim_),
+                    split.slice(3, 2 * key_dim_, each), heads, scope.attention);
+  scope.clock->lap("attention");
+  if (!pe_weight_.view().has_value()) return;
+  const TensorView value = qkv.unflatten(1, {count, each}).slice(2, 2 * key_dim_, each);
+  add_position(scope, value, concat.unflatten(1, {count, head_dim_}), range, scratch);
+  scope.clock->lap("pe");
+}
+
 // heads += pe(value), both [B, heads, head_dim, H, W].
 void PreparedDetector::Core::add_position(const Scope& scope, const TensorView& value,
-                                          const MutableTensorView& heads, float* scratch) const {
-  const ConvWeights pe{pe_weight_, pe_bias_};
+                                          const MutableTensorView& heads, HeadRange range,
+                                          float* scratch) const {
+  const std::int64_t begin = range.first * head_dim_, end = range.last * head_dim_;
+  const ConvWeights pe{
+      pe_weight_.view().slice(0, begin, end),
+      pe_bias_.view().has_value() ? pe_bias_.view().slice(0, begin, end) : TensorView()};
   if (scope.dtype == DType::f32 && has_fast_depthwise(pe, value, heads)) {
     return run_fast_depthwise(pe, value, heads, true, scope.threads, scratch);
   }
   Tensor sum(scope.dtype, heads.select(1, 0).shape());
-  for (std::int64_t h = 0; h < heads_; ++h) {
+  for (std::int64_t h = 0; h < heads.dim(1); ++h) {
     const std::int64_t first = h * head_dim_, last = first + head_dim_;
     const ConvWeights part{pe.weight.slice(0, first, last),
                            pe.bias.has_value() ? pe.bias.slice(0, first, last) : TensorView()};
@@ -129,8 +180,10 @@ void PreparedDetector::Core::describe(BlockPlan& plan, const std::string& prefix
                                       const ImageSize& size,
                                       const AttentionOptions& options) const {
   const std::int64_t rows = size.B * size.H * size.W;
-  describe_product(plan, prefix + "qkv", qkv_, rows, "", true);
-  describe_attention(plan, prefix + "attention", shape(size, DType::f32), options);
+  const bool by_heads = goes_by_heads(size, options, plan.threads);
+  describe_product(plan, prefix + "qkv", qkv_, rows, by_heads ? "; by heads, as what follows" : "",
+                   true);
+  describe_attention(plan, prefix + "attention", shape(size, DType::f32), options, by_heads);
   if (pe_weight_.view().has_value()) {
     plan.steps.push_back({prefix + "pe", "3×3 of each channel, added where attention wrote",
                           2 * 9 * rows * values()});

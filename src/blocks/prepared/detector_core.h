@@ -48,8 +48,16 @@ class PreparedDetector::Core {
  private:
   std::int64_t values() const noexcept { return heads_ * head_dim_; }
   AttentionShape shape(const ImageSize& size, DType dtype) const noexcept;
+  struct HeadRange {
+    std::int64_t first, last;
+  };
+  bool goes_by_heads(const ImageSize& size, const AttentionOptions& options, int threads) const;
+  void run_by_heads(const Scope& scope, const TensorView& x, const MutableTensorView& qkv,
+                    const MutableTensorView& concat, const MutableTensorView& lines) const;
+  void attend(const Scope& scope, const TensorView& qkv, const MutableTensorView& concat,
+              HeadRange range, float* scratch) const;
   void add_position(const Scope& scope, const TensorView& value, const MutableTensorView& heads,
-                    float* scratch) const;
+                    HeadRange range, float* scratch) const;
   void project(const Scope& scope, const TensorView& concat, const MutableTensorView& out,
                const TensorView& residual, PixelSteps& waiting) const;
 

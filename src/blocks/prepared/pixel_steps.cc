@@ -60,7 +60,7 @@ void PixelSteps::run() {
   } else {
     for (auto s = steps_.begin(); s != end; ++s) {
       run_linear(*s->linear, pixels(s->x), pixels(s->out), scope_.dtype, scope_.threads,
-                 {s->activation, pixels(s->residual)});
+                 {s->activation, pixels(s->residual), workers > 1});
       scope_.clock->lap(s->name);
     }
   }
@@ -80,7 +80,7 @@ void PixelSteps::run_together(std::int64_t pieces) {
     for (int n = 0; n < count_; ++n) {
       const PixelStep& s = steps_[static_cast<std::size_t>(n)];
       run_linear(*s.linear, pixels_of(s.x, b, begin, end), pixels_of(s.out, b, begin, end),
-                 scope_.dtype, 1, {s.activation, pixels_of(s.residual, b, begin, end)});
+                 scope_.dtype, 1, {s.activation, pixels_of(s.residual, b, begin, end), true});
       clock.lap(s.name);
     }
   });

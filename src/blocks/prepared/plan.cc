@@ -41,7 +41,7 @@ void describe_product(BlockPlan& plan, std::string name, const PreparedLinear& l
 }
 
 void describe_attention(BlockPlan& plan, std::string name, const AttentionShape& shape,
-                        const AttentionOptions& options) {
+                        const AttentionOptions& options, bool by_heads) {
   const AttentionPlan attention = plan_attention(shape, options);
   // What the kernel works in is memory of the threads that run it.
   AttentionOptions part = options;
@@ -50,9 +50,12 @@ void describe_attention(BlockPlan& plan, std::string name, const AttentionShape&
     part = options_of(options, 0, plan.together);
     part.threads = 1;
     few.B = plan.together;
+  } else if (by_heads) {
+    part = options_of_head(options, 0, 0);
+    few.B = few.Hq = few.Hkv = 1;
   }
-  const std::int64_t bytes =
-      plan_attention(few, part).workspace * (plan.together > 0 ? plan.threads : 1);
+  const bool alone = plan.together > 0 || by_heads;
+  const std::int64_t bytes = plan_attention(few, part).workspace * (alone ? plan.threads : 1);
   if (bytes > plan.kernel_workspace) {
     plan.workspace += bytes - plan.kernel_workspace;
     plan.kernel_workspace = bytes;

@@ -248,6 +248,81 @@ TEST(PreparedDetector, IsTheBlockForOneCall) {
   }
 }
 
+// Where there are as many heads for each thread, a head stays on one: no bit changes, whatever the
+// options are of each head and image.
+TEST(PreparedDetector, HeadsOnThreadsOfTheirOwn) {
+  const DetectorParts parts;
+  constexpr std::int64_t B = 2, heads = 2, H = 7, W = 11, N = H * W;
+  const Tensor x = random_tensor({B, 10, H, W}, 10), x32 = narrow(x);
+  const Tensor slopes = random_tensor({heads}, 11, 0.1), sinks = random_tensor({heads}, 12);
+  const Tensor bias = random_tensor({heads, N, N}, 13), other = random_tensor({B, heads, 1, N}, 14);
+  Tensor mask(DType::boolean, {B, 1, N, N}), lengths(DType::i64, {B}), prefix(DType::i64, {B});
+  std::uint64_t state = 1;
+  for (bool& m : mask.as<bool>()) m = ((state = state * 69069 + 5) >> 16 & 1) != 0;
+  lengths.as<std::int64_t>()[0] = N - 3;
+  lengths.as<std::int64_t>()[1] = N;
+  prefix.as<std::int64_t>()[0] = 0;
+  prefix.as<std::int64_t>()[1] = 9;
+  std::vector<AttentionOptions> cases(4);
+  cases[1].alibi = slopes;
+  cases[1].sinks = sinks;
+  cases[1].bias = bias;
+  cases[2].mask = mask;
+  cases[2].bias = other;
+  cases[2].key_lengths = lengths;
+  cases[3].prefix = prefix;
+  cases[3].causal = Causal::top_left;
+  cases[3].softcap = 3;
+  const auto run = [&](const PreparedDetector& prepared, const Tensor& in,
+                       const AttentionOptions& attention, int threads) {
+    BlockOptions options;
+    options.attention = attention;
+    options.threads = threads;
+    Tensor out(in.dtype(), x.shape());
+    prepared.forward(in, out, options);
+    return out;
+  };
+  for (const WeightStorage storage :
+       {WeightStorage::as_given, WeightStorage::f32, WeightStorage::bf16, WeightStorage::i8}) {
+    PrepareOptions prepare;
+    prepare.storage = storage;
+    const PreparedDetector prepared(parts.attention(), prepare);
+    for (std::size_t n = 0; n < cases.size(); ++n) {
+      BlockOptions options;
+      options.attention = cases[n];
+      Tensor expected(DType::f64, x.shape());
+      detector_forward(parts.attention(), x, expected, options);
+      for (const Tensor* in : {&x, &x32}) {
+        AttentionOptions attention = cases[n];
+        Tensor narrower;
+        if (in == &x32 && attention.bias.has_value()) {
+          narrower = Tensor::copy_of(attention.bias, DType::f32);
+          attention.bias = narrower;
+        }
+        const Tensor one = run(prepared, *in, attention, 1);
+        if (storage == WeightStorage::as_given) {
+          EXPECT_LE(max_difference(one, expected), in == &x ? kCloseF64 : kClose) << n;
+        }
+        for (const int threads : {2, 3, 4, 8}) {
+          EXPECT_TRUE(same_bits(run(prepared, *in, attention, threads), one))
+              << name_of(storage) << ", case " << n << ", " << threads << " threads";
+        }
+      }
+    }
+  }
+  // Where there are not, each step is on all threads.
+  const PreparedDetector prepared(parts.attention());
+  const auto text = [&](int threads) {
+    return to_string(prepared.plan({B, 10, H, W}, {.threads = threads}));
+  };
+  EXPECT_NE(text(4).find("by heads"), std::string::npos) << text(4);
+  for (const int threads : {1, 3, 8}) {
+    EXPECT_EQ(text(threads).find("by heads"), std::string::npos) << text(threads);
+  }
+  Tensor none(DType::f32, {0, 10, H, W}), no_out(DType::f32, {0, 10, H, W});
+  prepared.forward(none, no_out, {.threads = 2});
+}
+
 TEST(PreparedC2psa, IsTheBlockForOneCall) {
   const DetectorParts parts;
   const Tensor x = random_tensor({2, 14, 5, 6}, 11), x32 = narrow(x);

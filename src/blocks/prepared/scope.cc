@@ -33,6 +33,20 @@ AttentionOptions options_of(const AttentionOptions& options, std::int64_t begin,
   return part;
 }
 
+AttentionOptions options_of_head(const AttentionOptions& options, std::int64_t b, std::int64_t h) {
+  AttentionOptions part = options_of(options, b, b + 1);
+  const auto head_of = [&](TensorView& view, int dim) {
+    if (!view.has_value() || dim < 0 || view.dim(dim) == 1) return;
+    view = view.slice(dim, h, h + 1);
+  };
+  head_of(part.mask, part.mask.rank() - 3);
+  head_of(part.bias, part.bias.rank() - 3);
+  head_of(part.alibi, 0);
+  head_of(part.sinks, 0);
+  part.threads = 1;
+  return part;
+}
+
 void check_prepared_call(const Call& call, const TensorView& x, const MutableTensorView& out) {
   if (call.observed()) {
     call.refuse.value("observer", "none: the function for one call shows its steps", "one");

@@ -80,6 +80,8 @@ std::int64_t sequences_together(std::int64_t B, std::int64_t T, int threads) noe
 
 // The options of sequences [begin, end) of B.
 AttentionOptions options_of(const AttentionOptions& options, std::int64_t begin, std::int64_t end);
+// Of one sequence and one head, on one thread. Not of a packed batch.
+AttentionOptions options_of_head(const AttentionOptions& options, std::int64_t b, std::int64_t h);
 
 // A norm's weights, copied: f32, or f64 if they were.
 class OwnNorm {

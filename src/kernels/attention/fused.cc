@@ -132,7 +132,7 @@ FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int
   const std::int64_t fit = std::max<std::int64_t>(1, kUnitBytes / (block * real) / (p.D + p.Dv));
   const std::int64_t workers = worker_count(p.B * p.Hq * blocks, threads);
   const std::int64_t all = p.B * p.Hq * blocks;
-  std::int64_t fair = all / (workers * kUnitsPerThread);
+  std::int64_t fair = workers == 1 ? all : all / (workers * kUnitsPerThread);
   // Each unit of these makes its own copy, which should serve more than a block.
   const bool by_rows = p.out.stride(3) == 1 && p.Dv % kernel.lanes == 0 && p.Dv >= 2 * kernel.lanes;
   const bool copies = !lies_as_read(p, p.key, false) || !lies_as_read(p, p.value, by_rows);

@@ -18,6 +18,7 @@ struct LinearProblem {
   MutableTensorView y;  // [..., out]
   Activation activation = Activation::none;
   TensorView residual;  // [..., out] or none; may be y
+  bool far = false;     // another core most likely has the lines of y (see LinearEpilogue)
 };
 
 // Rows and outputs of one tile, half-open. A tile has at most kLinearOutputs outputs.

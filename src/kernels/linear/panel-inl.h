@@ -21,6 +21,7 @@
 #include "kernels/linear/panel_workspace.h"
 #include "kernels/rows.h"
 #include "kernels/simd/matrix-inl.h"
+#include "kernels/simd/prefetch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qkv::HWY_NAMESPACE {
@@ -83,8 +84,8 @@ class PanelRun {
       find_rows();
     }
     const std::int64_t depth = panel_depth(p_);
-    for (std::int64_t o = unit_.output_begin; o < unit_.output_end; o += W) {
-      outputs_ = std::min(W, c_.out - o);
+    for (std::int64_t o = unit_.output_begin; o < unit_.output_end; o += outputs_) {
+      outputs_ = std::min(W - (p_.first + o) % W, unit_.output_end - o);
       enter_panel(o);
       std::int64_t i = 0;
       do {
@@ -157,9 +158,11 @@ class PanelRun {
       return;
     }
     // Panels that were packed for the other type may have another width.
-    const std::int64_t width = p_.panel_width, part = std::min(W, width);
-    for (std::int64_t c = 0; c < outputs_; c += part) {
-      const std::int64_t at = ((o + c) / width * c_.in + i) * width + (o + c) % width;
+    const std::int64_t width = p_.panel_width;
+    for (std::int64_t c = 0, part = 0; c < outputs_; c += part) {
+      const std::int64_t output = p_.first + o + c;
+      const std::int64_t at = (output / width * c_.in + i) * width + output % width;
+      part = std::min(W - c, width - output % width);
       const ForeignMatrix from{p_.panels + at * static_cast<std::int64_t>(size_of(p_.storage)),
                                p_.storage, width, 1};
       read_matrix(from, depth, part, w_.panel + c, W, w_.stage);
@@ -184,7 +187,8 @@ class PanelRun {
 
   template <typename Stored>
   const Stored* stored_panel(std::int64_t o, std::int64_t i) const {
-    return reinterpret_cast<const Stored*>(p_.panels) + (o / W * c_.in + i) * W;
+    const std::int64_t output = p_.first + o;
+    return reinterpret_cast<const Stored*>(p_.panels) + (output / W * c_.in + i) * W + output % W;
   }
 
   void product(std::int64_t o, std::int64_t i, std::int64_t depth) {
@@ -203,18 +207,29 @@ class PanelRun {
     add(w_.panel, o, i, depth);
   }
 
+  // What happens around the tiles of some steps of the sums. Complete sums go where they belong at
+  // once: writing is not waited for then.
+  struct Around {
+    PanelRun& run;
+    std::int64_t o;
+    bool complete;  // these are the last steps
+    HWY_INLINE void before(std::int64_t first, std::int64_t count) const {
+      if (complete && run.c_.far) run.claim(first, count);
+    }
+    HWY_INLINE void after(std::int64_t first, std::int64_t count) const {
+      if (complete) run.finish(o, first, count);
+    }
+  };
+
   template <typename Stored>
   void add(const Stored* panel, std::int64_t o, std::int64_t i, std::int64_t depth) {
-    // Sums that are complete go where they belong at once: writing is not waited for then.
-    const auto done = [&](std::int64_t first, std::int64_t count) {
-      if (i + depth == c_.in) finish(o, first, count);
-    };
+    const Around around{*this, o, i + depth == c_.in};
     if (!p_.channels) {
       panel_product<Scalars::kAcross>(vectors_of(outputs_), x_ + i, x_stride_, panel, W, depth,
-                                      i == 0, unit_.row_count, w_.sums, ahead_, done);
+                                      i == 0, unit_.row_count, w_.sums, ahead_, around);
     } else if constexpr (std::is_same_v<Stored, Real>) {
       panel_product<Scalars::kAlong>(vectors_of(unit_.row_count), panel, W, x_ + i * x_stride_,
-                                     x_stride_, depth, i == 0, outputs_, w_.sums, ahead_, done);
+                                     x_stride_, depth, i == 0, outputs_, w_.sums, ahead_, around);
     }
   }
 
@@ -246,6 +261,15 @@ class PanelRun {
     }
     lines_.y = const_cast<Real*>(find(c_.y, p_.y_step, lines_.y_step));
     lines_.vectors = lanes / N;
+  }
+
+  // Fetches the lines that finish() will write to. Stores wait for each other: a line that another
+  // core has would hold up all that follow it.
+  void claim(std::int64_t first, std::int64_t count) const {
+    for (std::int64_t n = first; lines_.y != nullptr && n < first + count; ++n) {
+      const Real* y = lines_.y + n * lines_.y_step;
+      for (std::int64_t at = 0; at < lines_.vectors * N; at += N) prefetch_to_write(y + at);
+    }
   }
 
   // Lines [first, first + count) of sums, which are rows, or outputs of `channels`.

@@ -74,6 +74,7 @@ void look_ahead(const PanelProblem& p, std::int64_t width, std::int64_t count, s
       p.bytes != nullptr ? reinterpret_cast<const std::byte*>(p.bytes->panels) : p.panels;
   const std::int64_t bytes = panel_bytes(p, width), all = parts(p.call.out, width) * bytes;
   if (weights == nullptr || unit.row_count < kRowsAhead || all <= cpu_second_cache() / 4) return;
+  weights += p.first / width * bytes;
   if (p.bytes == nullptr && p.panel_width != width) return;  // packed for the other type
   const std::int64_t begin = unit.output_begin / width * bytes;
   const std::int64_t end = parts(unit.output_end, width) * bytes;

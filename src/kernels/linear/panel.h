@@ -40,6 +40,8 @@ struct PanelProblem {
   const std::byte* panels = nullptr;  // packed ones, or none
   DType storage = DType::f32;         // of the panels
   std::int64_t panel_width = 0;
+  // Of the outputs in the panels, the one that y begins with: any with `channels`, else 0.
+  std::int64_t first = 0;
 
   // Rows come in runs, within which x, y and residual each have one step from row to row.
   std::int64_t runs = 1, run_rows = 0;

@@ -121,20 +121,22 @@ HWY_NOINLINE void panel_tile(const Real* HWY_RESTRICT a, std::int64_t a_stride,
   }
 }
 
-// The same for any number of rows; done(r, count) after each tile of them.
-template <Scalars kScalars, int NV, typename Real, typename Stored, typename Done>
+// The same for any number of rows; around.before(r, count) and after(r, count), for each tile of
+// them.
+template <Scalars kScalars, int NV, typename Real, typename Stored, typename Around>
 void panel_rows(const Real* a, std::int64_t a_stride, const Stored* b, std::int64_t b_stride,
                 std::int64_t depth, bool from_zero, std::int64_t rows, Real* sums,
-                PanelAhead& ahead, const Done& done) {
+                PanelAhead& ahead, const Around& around) {
   constexpr std::int64_t W =
       kPanelVectors * static_cast<std::int64_t>(hn::MaxLanes(hn::ScalableTag<Real>()));
   const std::int64_t row_stride = kScalars == Scalars::kAcross ? a_stride : 1;
   std::int64_t r = 0;
   const auto tile = [&](auto count) {
     constexpr int R = decltype(count)::value;
+    around.before(r, std::int64_t{R});
     panel_tile<kScalars, R, NV>(a + r * row_stride, a_stride, b, b_stride, depth, from_zero,
                                 sums + r * W, ahead);
-    done(r, std::int64_t{R});
+    around.after(r, std::int64_t{R});
     r += R;
   };
   constexpr int kRows = panel_tile_rows(NV);
@@ -161,27 +163,27 @@ void panel_rows(const Real* a, std::int64_t a_stride, const Stored* b, std::int6
 }
 
 // The same for so many vectors.
-template <Scalars kScalars, typename Real, typename Stored, typename Done>
+template <Scalars kScalars, typename Real, typename Stored, typename Around>
 HWY_INLINE void panel_product(std::int64_t vectors, const Real* a, std::int64_t a_stride,
                               const Stored* b, std::int64_t b_stride, std::int64_t depth,
                               bool from_zero, std::int64_t rows, Real* sums, PanelAhead& ahead,
-                              const Done& done) {
+                              const Around& around) {
   if constexpr (std::is_same_v<Real, Stored>) {
     switch (vectors) {
       case 1:
         return panel_rows<kScalars, 1>(a, a_stride, b, b_stride, depth, from_zero, rows, sums,
-                                       ahead, done);
+                                       ahead, around);
       case 2:
         return panel_rows<kScalars, 2>(a, a_stride, b, b_stride, depth, from_zero, rows, sums,
-                                       ahead, done);
+                                       ahead, around);
       case 3:
         return panel_rows<kScalars, 3>(a, a_stride, b, b_stride, depth, from_zero, rows, sums,
-                                       ahead, done);
+                                       ahead, around);
       default: break;
     }
   }
   panel_rows<kScalars, kPanelVectors>(a, a_stride, b, b_stride, depth, from_zero, rows, sums, ahead,
-                                      done);
+                                      around);
 }
 
 }  // namespace qkv::HWY_NAMESPACE
