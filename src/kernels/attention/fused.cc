@@ -153,11 +153,14 @@ FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int
   if (workers > 1 && split.unit_queries > piece && !copies) {
     split.tail = std::min(split.units, workers);
     split.pieces = (split.unit_queries + piece - 1) / piece;
+    // Units of equal size: a worker then has its own, and what it wrote, in every call.
+    if (!p.causal && !p.packed() && split.units % workers == 0) split.even = workers;
   }
   // Many short sequences: neighbours share lines of the cache, and lie in the prefetcher's way.
   if (split.unit_queries >= p.Tq) {
     const std::int64_t whole = split.units - split.tail;
     split.group = std::clamp<std::int64_t>(whole / (workers * kGroupsPerThread), 1, 8);
+    if (split.group > 1) split.even = 0;
   }
   split.step_blocks = step_blocks > 0 ? step_blocks : step_blocks_of(p, kernel);
   split.workspace = workspace_bytes(
@@ -180,10 +183,42 @@ std::int64_t fused_workspace(const AttentionProblem& p, const FusedSplit& split,
          std::max(split.workspace, split.row_workspace);
 }
 
+namespace {
+
+// What a worker takes at once: some units, or a piece of one.
+struct FusedItem {
+  std::int64_t first, last;  // units
+  std::int64_t piece = -1;
+};
+
+FusedItem item_at(const FusedSplit& split, std::int64_t index) {
+  if (split.even > 0) {
+    const std::int64_t items = split.items() / split.even, units = split.units / split.even;
+    const std::int64_t before = index % items, piece = before - (units - 1);
+    const std::int64_t unit = index / items * units + std::min(before, units - 1);
+    return {unit, unit + 1, piece};
+  }
+  const std::int64_t whole = split.units - split.tail, groups = split.groups();
+  if (index < groups) {
+    return {index * split.group, std::min((index + 1) * split.group, whole)};
+  }
+  const std::int64_t unit = whole + (index - groups) / split.pieces;
+  return {unit, unit + 1, (index - groups) % split.pieces};
+}
+
+FusedUnit piece_of(const FusedUnit& unit, const FusedSplit& split, std::int64_t piece) {
+  const std::int64_t most = (split.unit_queries + split.pieces - 1) / split.pieces;
+  const std::int64_t before = piece * most;
+  FusedUnit part = unit;
+  part.query_begin += before;
+  part.query_count = std::clamp<std::int64_t>(unit.query_count - before, 0, most);
+  return part;
+}
+
+}  // namespace
+
 void attention_fused(const AttentionProblem& p, const FusedKernel& kernel, const FusedSplit& split,
                      int threads, std::byte* workspace) {
-  const std::int64_t whole = split.units - split.tail;  // units that are not cut
-  const std::int64_t groups = split.groups();
   // The last queries of a causal call see the most keys: they go first, and the small ones fill
   // what time is left.
   const auto take = [&](std::int64_t index) {
@@ -196,29 +231,22 @@ void attention_fused(const AttentionProblem& p, const FusedKernel& kernel, const
   const bool ranges = !p.causal;
   const int workers = worker_count(split.items(), threads);
   const bool ahead = p.Tk >= kFewKeys && !fits_near(p, workers);
-  const std::int64_t shared = ranges ? split.items() - groups : split.items();
-  parallel_ranges(split.items(), shared, threads, [&](std::int64_t item, int worker) {
-    if (item < groups) {
-      const std::int64_t begin = item * split.group, end = std::min(begin + split.group, whole);
-      FusedUnit unit = take(begin);
-      for (std::int64_t index = begin; index < end; ++index) {
-        // Of a range, what most likely follows is known. Else others have taken as much meanwhile.
-        const bool inside = index + 1 < end;
-        const std::int64_t after = inside || ranges ? index + 1 : begin + workers * split.group;
-        const bool known = (inside || ahead) && after < whole;
-        FusedUnit next;
-        if (known) next = take(after);
-        run(unit, ahead && known ? &next : nullptr, worker);
-        unit = next;
-      }
-      return;
+  const std::int64_t shared = split.even > 0 ? 0 : split.items() - (ranges ? split.groups() : 0);
+  const std::int64_t whole = split.even > 0 ? split.units : split.units - split.tail;
+  parallel_ranges(split.items(), shared, threads, [&](std::int64_t index, int worker) {
+    const FusedItem item = item_at(split, index);
+    FusedUnit unit = take(item.first);
+    if (item.piece >= 0) return run(piece_of(unit, split, item.piece), nullptr, worker);
+    for (std::int64_t n = item.first; n < item.last; ++n) {
+      // Of a range, what most likely follows is known. Else others have taken as much meanwhile.
+      const bool inside = n + 1 < item.last;
+      const std::int64_t after = inside || ranges ? n + 1 : item.first + workers * split.group;
+      const bool known = (inside || ahead) && after < whole;
+      FusedUnit next;
+      if (known) next = take(after);
+      run(unit, ahead && known ? &next : nullptr, worker);
+      unit = next;
     }
-    FusedUnit piece = take(whole + (item - groups) / split.pieces);
-    const std::int64_t most = (split.unit_queries + split.pieces - 1) / split.pieces;
-    const std::int64_t before = (item - groups) % split.pieces * most;
-    piece.query_begin += before;
-    piece.query_count = std::clamp<std::int64_t>(piece.query_count - before, 0, most);
-    run(piece, nullptr, worker);
   });
   const TensorView& rows = p.stages.rows;
   if (!rows.has_value()) return;

@@ -67,9 +67,12 @@ struct FusedSplit {
   std::int64_t unit_queries = 0;  // at most, in a unit
   std::int64_t units = 0;         // some may be empty, in a packed batch
   std::int64_t group = 1;         // units that a thread takes at once
-  std::int64_t tail = 0;          // of the last units, that are dealt out in pieces
+  std::int64_t tail = 0;          // units that are dealt out in pieces
   std::int64_t pieces = 1;        // of such a unit
-  std::int64_t step_blocks = 1;   // as in FusedUnit
+  // Workers that have as many units each, of which they take the last one in pieces. 0: pieces are
+  // of the last units of all, and anybody's.
+  std::int64_t even = 0;
+  std::int64_t step_blocks = 1;  // as in FusedUnit
   // What threads take turn by turn: groups of units, then pieces.
   std::int64_t groups() const { return (units - tail + group - 1) / group; }
   std::int64_t items() const { return groups() + tail * pieces; }

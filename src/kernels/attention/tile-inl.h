@@ -212,6 +212,7 @@ class Tile {
         sum[r][c] = from_zero ? hn::Zero(d) : hn::LoadU(d, o + r * columns + c * N);
       }
     }
+    HWY_UNROLL(4)  // few keys, and small tiles, are bound by their instructions
     for (std::int64_t j = 0; j < n; ++j) {
       V value[CV];
       HWY_UNROLL(4)
