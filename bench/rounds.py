@@ -22,7 +22,7 @@ AGREE = 0.95  # of the better of the two FMA probes beside a sample, by the othe
 UNDISTURBED = 0.8  # of the run's best FMA probe, by both: below that somebody else is on the cores
 STEADY = 0.85  # of the better of two bandwidth probes, by the other
 OTHERS = 0.08  # of the cores' time during a sample that others may have had; or a tick, which is how finely that is known
-SETTLE = 0.02  # seconds that idle threads of the last contender may still spin
+SETTLE = 0.05  # seconds that idle threads of the last contender may still spin (ONNX Runtime's: 30 ms)
 PATIENCE = 10  # probes that a sample waits for a quiet moment
 SAMPLE = 0.05  # seconds that a sample takes at least, by repetition
 

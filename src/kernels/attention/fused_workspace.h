@@ -45,21 +45,24 @@ struct FusedWorkspace {
     const std::int64_t lanes_of_block = std::int64_t{lanes} * max_vectors;
     const std::int64_t tile = keys_of_block * lanes_of_block;
     const std::int64_t widest = std::max(p.D, p.Dv);
+    // What most calls do not touch is on the outside: a CPU fetches lines past those that it is
+    // asked for, and would take them from the core that works there, behind the caller's output
+    // or in the memory of the next worker.
+    take(stage, std::max({lanes_of_block * keys_of_block, lanes_of_block * widest,
+                          keys_of_step * widest}));
+    take(k, keys_of_step * p.D);
+    take(v, keys_of_step * p.Dv);
     take(qt, rows * p.D);
     take(out, rows * p.Dv);
     take(max, rows);
     take(sum, rows);
     take(seen, rows);
-    take(s, keys_of_step * lanes_of_block);
-    take(addend, tile);
-    take(hidden, tile);
-    take(k, keys_of_step * p.D);
-    take(v, keys_of_step * p.Dv);
-    take(stage, std::max({lanes_of_block * keys_of_block, lanes_of_block * widest,
-                          keys_of_step * widest}));
     take(begin, rows);
     take(end, rows);
     take(keys, vectors);
+    take(s, keys_of_step * lanes_of_block);
+    take(addend, tile);
+    take(hidden, tile);
     bytes = used;
   }
   std::int64_t bytes;  // all together
