@@ -30,7 +30,7 @@ struct PanelWorkspace {
 
   PanelWorkspace(const PanelProblem& p, std::int64_t width, std::int64_t unit_rows, void* memory) {
     auto* at = static_cast<std::byte*>(memory);
-    std::int64_t used = 0;
+    std::int64_t used = kApart;
     const auto take = [&](Real*& array, std::int64_t count) {
       array = reinterpret_cast<Real*>(at + used);
       used += (count * static_cast<std::int64_t>(sizeof(Real)) + 63) / 64 * 64;
@@ -47,7 +47,7 @@ struct PanelWorkspace {
     // Bytes are made of a row at a time, which is padded to whole vectors.
     take(x, bytes_only ? p.call.in + width : copied * p.call.in);
     take(stage, bytes_only ? p.call.in : std::max(stored ? 0 : depth * width, copied * p.call.in));
-    bytes = used;
+    bytes = used + kApart;
   }
 
   // Every row dense, of Real, evenly apart, and where a Real may lie.
@@ -59,6 +59,11 @@ struct PanelWorkspace {
 
   bool x_in_place;
   std::int64_t bytes;  // all together
+
+ private:
+  // Left free on either side: a CPU fetches lines past those that it is asked for, and would take
+  // them from the core that works there.
+  static constexpr std::int64_t kApart = 4096;
 };
 
 }  // namespace qkv
