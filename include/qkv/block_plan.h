@@ -19,7 +19,7 @@ struct BlockPlan {
   std::vector<Step> steps;
   int threads = 1;
   // Sequences or images that one thread takes through the whole block, so that what it computes
-  // stays in its cache; 0: all of them at once, each step on all threads.
+  // stays in its cache; 0: all of them at once, on all threads.
   std::int64_t together = 0;
   std::int64_t flops = 0;
   std::int64_t weights = 0;    // bytes that the block holds

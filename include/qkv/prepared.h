@@ -17,7 +17,7 @@
 // them in, queries, keys and values come from one product, attention reads them where they lie and
 // writes where the output product reads; no step has a matrix of all scores. The memory of a call
 // is kept by the block for the next one, so that calls of one shape allocate nothing after the
-// first.
+// first; what kernels work in is kept by threads, from when they first have something to do.
 //
 //   const PreparedAttention attention(weights);       // once
 //   attention.forward(x, out);                        // often

@@ -1,6 +1,7 @@
 #include "ops/linear.h"
 
 #include <algorithm>
+#include <cassert>
 
 #include "base/cpu.h"
 #include "kernels/linear/linear.h"
@@ -163,6 +164,7 @@ void run_some_outputs(const PreparedLinear& weights, std::int64_t first, const T
   }
   PanelProblem p = make_panel_problem(packed, call);
   p.first = first;
+  assert(p.channels || first == 0);
   run_panels(p, dtype, packed.target, threads);
 }
 

@@ -26,18 +26,20 @@ ImageSize image_or_refuse(const Dims& x, std::int64_t channels) {
   return {x[0], x[2], x[3]};
 }
 
-// All images at once, each step on all threads, when the attentions inside are checked.
+// All images at once, on all threads, when the attentions inside are checked.
 template <class Core, typename Run>
 void run_images(const Call& call, const Core& core, const ImageSize& size, Run&& run) {
   Tensor wide;
   AttentionOptions attention = inner_options(call, wide);
   core.check(call, size, attention);
-  if (attention.threads == 0) attention.threads = call.options.threads;
-  const std::int64_t bytes = core.workspace(size, call.dtype, call.options.threads);
+  // Asked once: somebody may change the default meanwhile.
+  const int threads = worker_count(std::int64_t{1} << 62, call.options.threads);
+  if (attention.threads == 0) attention.threads = threads;
+  const std::int64_t bytes = core.workspace(size, call.dtype, threads);
   WorkspacePool::Lease memory = core.pool().borrow(bytes);
   Laps laps(call.options.profile);
   Laps::Clock clock(laps, 1);
-  run(Scope{call.dtype, call.options.threads, attention, memory.data(), &clock});
+  run(Scope{call.dtype, threads, attention, memory.data(), &clock});
 }
 
 template <class Core>

@@ -21,7 +21,7 @@ PreparedLinear prepare(const ConvWeights& conv, const PrepareOptions& options) {
   return PreparedLinear(pointwise_matrix(conv), options);
 }
 
-// Smaller images are not worth a second way.
+// Smaller images are not worth a second way. (One pixel would have no lanes: see run_some_outputs.)
 constexpr std::int64_t kPixelsByHeads = 64;
 
 Dims lines_of(const ImageSize& size, std::int64_t planes, int threads) {
@@ -85,10 +85,12 @@ void PreparedDetector::Core::run(const Scope& scope, const TensorView& x,
   project(scope, concat, out, residual, waiting);
 }
 
-// Whether there are heads for all threads, and as many for each.
+// Whether there are heads for all threads, and as many for each. Not if attention has threads of
+// its own.
 bool PreparedDetector::Core::goes_by_heads(const ImageSize& size, const AttentionOptions& options,
                                            int threads) const {
   const int workers = worker_count(std::int64_t{1} << 62, threads);
+  if (options.threads != 0 && options.threads != threads) return false;
   return workers > 1 && size.B > 0 && size.B * heads_ % workers == 0 &&
          size.H * size.W >= kPixelsByHeads && gives_some_outputs(qkv_) &&
          !options.query_starts.has_value();

@@ -29,8 +29,10 @@ void describe_product(BlockPlan& plan, std::string name, const PreparedLinear& l
   const std::int64_t flops = 2 * rows * linear.in() * linear.out();
   // With sequences dealt out to threads, each does its products alone.
   const std::int64_t alone = plan.together > 0 ? plan.threads : 1;
-  const std::int64_t bytes =
+  std::int64_t bytes =
       alone * linear_workspace(linear, rows, DType::f32, channels, alone > 1 ? 1 : plan.threads);
+  // Of images, too, in some steps; the calling thread then has memory for all of them in others.
+  if (channels) bytes += (plan.threads - 1) * linear_workspace(linear, rows, DType::f32, true, 1);
   if (bytes > plan.product_workspace) {
     plan.workspace += bytes - plan.product_workspace;
     plan.product_workspace = bytes;
@@ -86,7 +88,7 @@ std::string to_string(const BlockPlan& plan) {
   text += plan.together > 0
               ? fmt::format("split            {} sequences at a time on each of {} threads\n",
                             plan.together, plan.threads)
-              : fmt::format("split            each step on {} threads\n", plan.threads);
+              : fmt::format("split            all at once, on {} threads\n", plan.threads);
   text += fmt::format("work             {:.4g} GFLOP\n", static_cast<double>(plan.flops) / 1e9);
   text += fmt::format("memory           {:.4g} MB of weights, {:.4g} MB to work in\n",
                       static_cast<double>(plan.weights) / 1e6,

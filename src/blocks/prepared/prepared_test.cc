@@ -319,6 +319,10 @@ TEST(PreparedDetector, HeadsOnThreadsOfTheirOwn) {
   for (const int threads : {1, 3, 8}) {
     EXPECT_EQ(text(threads).find("by heads"), std::string::npos) << text(threads);
   }
+  BlockOptions apart;  // attention may have threads of its own
+  apart.threads = 4;
+  apart.attention.threads = 1;
+  EXPECT_EQ(to_string(prepared.plan({B, 10, H, W}, apart)).find("by heads"), std::string::npos);
   Tensor none(DType::f32, {0, 10, H, W}), no_out(DType::f32, {0, 10, H, W});
   prepared.forward(none, no_out, {.threads = 2});
 }

@@ -153,7 +153,7 @@ FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int
   if (workers > 1 && split.unit_queries > piece && !copies) {
     split.tail = std::min(split.units, workers);
     split.pieces = (split.unit_queries + piece - 1) / piece;
-    // Units of equal size: a worker then has its own, and what it wrote, in every call.
+    // A worker then has the same units in every call, and what it wrote.
     if (!p.causal && !p.packed() && split.units % workers == 0) split.even = workers;
   }
   // Many short sequences: neighbours share lines of the cache, and lie in the prefetcher's way.
@@ -194,7 +194,8 @@ struct FusedItem {
 FusedItem item_at(const FusedSplit& split, std::int64_t index) {
   if (split.even > 0) {
     const std::int64_t items = split.items() / split.even, units = split.units / split.even;
-    const std::int64_t before = index % items, piece = before - (units - 1);
+    const std::int64_t before = index % items;
+    const std::int64_t piece = std::max<std::int64_t>(before - (units - 1), -1);
     const std::int64_t unit = index / items * units + std::min(before, units - 1);
     return {unit, unit + 1, piece};
   }

@@ -73,7 +73,7 @@ struct FusedSplit {
   // of the last units of all, and anybody's.
   std::int64_t even = 0;
   std::int64_t step_blocks = 1;  // as in FusedUnit
-  // What threads take turn by turn: groups of units, then pieces.
+  // What threads take turn by turn: groups of units, and pieces.
   std::int64_t groups() const { return (units - tail + group - 1) / group; }
   std::int64_t items() const { return groups() + tail * pieces; }
   std::int64_t workspace = 0;      // bytes for one worker, a multiple of 64

@@ -144,7 +144,7 @@ class PanelRun {
     }
   }
 
-  // w_.panel = weights[o, o + W) × [i, i + depth) as Real
+  // w_.panel = the weights of outputs_ outputs from o on × [i, i + depth), as Real
   void read_panel(std::int64_t o, std::int64_t i, std::int64_t depth) {
     if (p_.panels == nullptr) {
       const TensorView& w = c_.weight;

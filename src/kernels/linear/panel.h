@@ -55,7 +55,7 @@ struct PanelProblem {
 // their steps allow it, and else each row is found by itself, whatever the runs.
 struct PanelUnit {
   std::int64_t run = 0, row_begin = 0, row_count = 0;
-  std::int64_t output_begin = 0, output_end = 0;  // begins at a panel
+  std::int64_t output_begin = 0, output_end = 0;  // begins at a panel, if `first` does
   // Weights that this thread is likely to need soon, fetched meanwhile.
   const std::byte* ahead = nullptr;
   std::int64_t ahead_bytes = 0;
