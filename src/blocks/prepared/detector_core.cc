@@ -89,9 +89,8 @@ void PreparedDetector::Core::run(const Scope& scope, const TensorView& x,
 // its own.
 bool PreparedDetector::Core::goes_by_heads(const ImageSize& size, const AttentionOptions& options,
                                            int threads) const {
-  const int workers = worker_count(std::int64_t{1} << 62, threads);
   if (options.threads != 0 && options.threads != threads) return false;
-  return workers > 1 && size.B > 0 && size.B * heads_ % workers == 0 &&
+  return threads > 1 && size.B > 0 && size.B * heads_ % threads == 0 &&
          size.H * size.W >= kPixelsByHeads && gives_some_outputs(qkv_) &&
          !options.query_starts.has_value();
 }
@@ -105,10 +104,9 @@ void PreparedDetector::Core::run_by_heads(const Scope& scope, const TensorView& 
   const std::int64_t B = x.dim(0), each = 2 * key_dim_ + head_dim_;
   const MutableTensorView slots = qkv.unflatten(1, {heads_, each}).flatten(0, 1);
   const TensorView pixels = x.permute({0, 2, 3, 1});
-  const int workers = worker_count(B * heads_, scope.threads);
   parallel_ranges(B * heads_, 0, scope.threads, [&](std::int64_t item, int worker) {
     const std::int64_t b = item / heads_, h = item % heads_;
-    Laps::Clock clock = scope.clock->beside(workers);
+    Laps::Clock clock = scope.clock->beside(scope.threads);
     Scope inner = scope;
     inner.threads = 1;
     inner.attention = options_of_head(scope.attention, b, h);

@@ -48,7 +48,7 @@ void PixelSteps::add(const PixelStep& step) {
 
 void PixelSteps::run() {
   if (count_ == 0) return;
-  const int workers = worker_count(std::int64_t{1} << 62, scope_.threads);
+  const int workers = scope_.threads;
   const auto end = steps_.begin() + count_;
   const bool flat = std::all_of(steps_.begin(), end, [](const PixelStep& s) {
     return is_flat(s.x) && is_flat(s.out) && is_flat(s.residual);

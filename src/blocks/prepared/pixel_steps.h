@@ -27,6 +27,7 @@ struct PixelStep {
 // before it still reads another one.
 class PixelSteps {
  public:
+  // `scope` says how many threads there are: not 0, which is the default.
   explicit PixelSteps(const Scope& scope) : scope_(scope) {}
   PixelSteps(const PixelSteps&) = delete;
   PixelSteps& operator=(const PixelSteps&) = delete;

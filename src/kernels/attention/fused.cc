@@ -108,6 +108,37 @@ bool fits_near(const AttentionProblem& p, int workers) {
   return p.B * (p.Hq * p.Tq + p.Hkv * p.Tk) * (p.D + p.Dv) * size <= cpu_near_cache(workers);
 }
 
+// What a worker takes at once: some units, or a piece of one.
+struct FusedItem {
+  std::int64_t first, last;  // units
+  std::int64_t piece = -1;
+};
+
+FusedItem item_at(const FusedSplit& split, std::int64_t index) {
+  if (split.even > 0) {
+    const std::int64_t items = split.items() / split.even, units = split.units / split.even;
+    const std::int64_t before = index % items;
+    const std::int64_t piece = std::max<std::int64_t>(before - (units - 1), -1);
+    const std::int64_t unit = index / items * units + std::min(before, units - 1);
+    return {unit, unit + 1, piece};
+  }
+  const std::int64_t whole = split.units - split.tail, groups = split.groups();
+  if (index < groups) {
+    return {index * split.group, std::min((index + 1) * split.group, whole)};
+  }
+  const std::int64_t unit = whole + (index - groups) / split.pieces;
+  return {unit, unit + 1, (index - groups) % split.pieces};
+}
+
+FusedUnit piece_of(const FusedUnit& unit, const FusedSplit& split, std::int64_t piece) {
+  const std::int64_t most = (split.unit_queries + split.pieces - 1) / split.pieces;
+  const std::int64_t before = piece * most;
+  FusedUnit part = unit;
+  part.query_begin += before;
+  part.query_count = std::clamp<std::int64_t>(unit.query_count - before, 0, most);
+  return part;
+}
+
 }  // namespace
 
 const FusedKernel* find_fused_kernel(const AttentionProblem& problem, SimdTarget target) {
@@ -153,14 +184,16 @@ FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int
   if (workers > 1 && split.unit_queries > piece && !copies) {
     split.tail = std::min(split.units, workers);
     split.pieces = (split.unit_queries + piece - 1) / piece;
-    // A worker then has the same units in every call, and what it wrote.
-    if (!p.causal && !p.packed() && split.units % workers == 0) split.even = workers;
   }
   // Many short sequences: neighbours share lines of the cache, and lie in the prefetcher's way.
   if (split.unit_queries >= p.Tq) {
     const std::int64_t whole = split.units - split.tail;
     split.group = std::clamp<std::int64_t>(whole / (workers * kGroupsPerThread), 1, 8);
-    if (split.group > 1) split.even = 0;
+  }
+  // A worker then has the same units in every call, and what it wrote.
+  if (split.tail > 0 && split.group == 1 && !p.causal && !p.packed() &&
+      split.units % workers == 0) {
+    split.even = workers;
   }
   split.step_blocks = step_blocks > 0 ? step_blocks : step_blocks_of(p, kernel);
   split.workspace = workspace_bytes(
@@ -182,41 +215,6 @@ std::int64_t fused_workspace(const AttentionProblem& p, const FusedSplit& split,
   return worker_count(std::max(split.items(), chosen), threads) *
          std::max(split.workspace, split.row_workspace);
 }
-
-namespace {
-
-// What a worker takes at once: some units, or a piece of one.
-struct FusedItem {
-  std::int64_t first, last;  // units
-  std::int64_t piece = -1;
-};
-
-FusedItem item_at(const FusedSplit& split, std::int64_t index) {
-  if (split.even > 0) {
-    const std::int64_t items = split.items() / split.even, units = split.units / split.even;
-    const std::int64_t before = index % items;
-    const std::int64_t piece = std::max<std::int64_t>(before - (units - 1), -1);
-    const std::int64_t unit = index / items * units + std::min(before, units - 1);
-    return {unit, unit + 1, piece};
-  }
-  const std::int64_t whole = split.units - split.tail, groups = split.groups();
-  if (index < groups) {
-    return {index * split.group, std::min((index + 1) * split.group, whole)};
-  }
-  const std::int64_t unit = whole + (index - groups) / split.pieces;
-  return {unit, unit + 1, (index - groups) % split.pieces};
-}
-
-FusedUnit piece_of(const FusedUnit& unit, const FusedSplit& split, std::int64_t piece) {
-  const std::int64_t most = (split.unit_queries + split.pieces - 1) / split.pieces;
-  const std::int64_t before = piece * most;
-  FusedUnit part = unit;
-  part.query_begin += before;
-  part.query_count = std::clamp<std::int64_t>(unit.query_count - before, 0, most);
-  return part;
-}
-
-}  // namespace
 
 void attention_fused(const AttentionProblem& p, const FusedKernel& kernel, const FusedSplit& split,
                      int threads, std::byte* workspace) {
