@@ -22,20 +22,30 @@ struct Results {
   Tensor out, lse, weights;
 };
 
-Results run(const AttentionCase& c, const FusedKernel& kernel, DType real,
-            std::int64_t step_blocks = 0) {
-  Results r{Tensor(real, {c.B, c.Hq, c.Tq, c.Dv}), Tensor(real, {c.B, c.Hq, c.Tq}),
-            Tensor(real, {c.B, c.Hq, c.Tq, c.Tk})};
+struct Inputs {
+  TensorView query, key, value;
+};
+
+Results run(const Inputs& x, const AttentionOptions& options, const FusedKernel& kernel, DType real,
+            const FusedTuning& tuning = {}) {
+  Dims out = x.query.shape(), weights = out;
+  out[3] = x.value.dim(3);
+  weights[3] = x.key.dim(2);
+  Results r{Tensor(real, out), Tensor(real, {out[0], out[1], out[2]}), Tensor(real, weights)};
   AttentionStages stages;
   stages.lse = r.lse;
   stages.weights = r.weights;
-  const AttentionProblem problem =
-      check_attention(c.query->view(), c.key->view(), c.value->view(), r.out, c.options, stages);
-  const FusedSplit split = split_fused(problem, kernel, 2, step_blocks);
+  const AttentionProblem problem = check_attention(x.query, x.key, x.value, r.out, options, stages);
+  const FusedSplit split = split_fused(problem, kernel, 2, tuning);
   Tensor workspace(DType::u8, {fused_workspace(problem, split, 2)});
   attention_fused(problem, kernel, split, 2,
                   reinterpret_cast<std::byte*>(workspace.as<std::uint8_t>().data()));
   return r;
+}
+
+Results run(const AttentionCase& c, const FusedKernel& kernel, DType real,
+            const FusedTuning& tuning = {}) {
+  return run({c.query->view(), c.key->view(), c.value->view()}, c.options, kernel, real, tuning);
 }
 
 bool same_bits(const Tensor& a, const Tensor& b) {
@@ -102,15 +112,53 @@ TEST(FusedKernels, StepsOfSeveralBlocksGiveTheSameBits) {
       }
     }
     for (const FusedKernel& kernel : kernels_of(wide)) {
-      Results one = run(c, kernel, real, 1);
+      Results one = run(c, kernel, real, {.step_blocks = 1});
       for (const std::int64_t blocks : {2, 4}) {
-        Results more = run(c, kernel, real, blocks);
+        Results more = run(c, kernel, real, {.step_blocks = blocks});
         EXPECT_TRUE(same_numbers(one.out, more.out)) << c.description;
         EXPECT_TRUE(same_numbers(one.lse, more.lse)) << c.description;
         EXPECT_TRUE(same_numbers(one.weights, more.weights)) << c.description;
       }
     }
   }
+}
+
+// Whole vectors of queries by one kernel, what is left by the other.
+TEST(FusedKernels, TheRestApartGivesTheSameBits) {
+  Random random(7);
+  int apart = 0;
+  const auto compare = [&](const FusedKernel& kernel, DType real, std::int64_t queries,
+                           const AttentionOptions& options, const char* what) {
+    const Tensor q = Tensor::copy_of(normal({1, 3, queries, 17}, random), real);
+    const Tensor k = Tensor::copy_of(normal({1, 3, queries, 17}, random), real);
+    const Tensor v = Tensor::copy_of(normal({1, 3, queries, 32}, random), real);
+    const Inputs x{q, k, v};
+    const Results one = run(x, options, kernel, real, {.rest_apart = false});
+    const Results two = run(x, options, kernel, real, {.rest_apart = true});
+    EXPECT_TRUE(same_bits(one.out, two.out)) << queries << " queries, " << what;
+    EXPECT_TRUE(same_bits(one.lse, two.lse)) << queries << " queries, " << what;
+    EXPECT_TRUE(same_bits(one.weights, two.weights)) << queries << " queries, " << what;
+    ++apart;
+  };
+  for (const DType real : {DType::f32, DType::f64}) {
+    for (const FusedKernel& kernel : kernels_of(real == DType::f64)) {
+      const FusedKernel* narrower = find_narrower_kernel(kernel);
+      if (narrower == nullptr) continue;
+      const std::int64_t lanes = kernel.lanes, block = lanes * kernel.max_vectors;
+      for (const std::int64_t rest : {std::int64_t{1}, std::int64_t{narrower->lanes}, lanes - 1}) {
+        // Units of one block; of several; the last one of a single vector, and of less than that.
+        for (const std::int64_t whole : {block, 3 * block, 8 * block + lanes, 9 * block}) {
+          compare(kernel, real, whole + rest, {}, "all keys");
+          compare(kernel, real, whole + rest, {.causal = Causal::top_left}, "causal");
+        }
+        Tensor starts(DType::i64, {4});
+        const std::int64_t ends[] = {0, rest, block + 2 * rest, 6 * block};
+        std::copy(std::begin(ends), std::end(ends), starts.as<std::int64_t>().begin());
+        compare(kernel, real, ends[3], {.query_starts = starts, .key_starts = starts}, "packed");
+      }
+    }
+  }
+  if (apart == 0) GTEST_SKIP() << "no target of this CPU has two kernels";
 }
 
 }  // namespace

@@ -160,6 +160,11 @@ AttentionPlan plan_attention(const AttentionShape& shape, const AttentionOptions
   plan.workspace =
       std::max(fused_workspace(p, split, threads),
                fused_workspace(turned, split_fused(turned, *kernel, threads), threads));
+  const std::int64_t rest = p.Tq % kernel->lanes;
+  if (split.rest != nullptr && !p.packed() && rest > 0 && rest <= split.rest->lanes) {
+    plan.notes.push_back(
+        fmt::format("the last {} queries go by a vector of {}", rest, split.rest->lanes));
+  }
   note_kernel(p, options, plan);
   return plan;
 }

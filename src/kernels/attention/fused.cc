@@ -21,6 +21,11 @@ constexpr std::int64_t kCopyBlocks = 8, kPieceBlocks = 2;
 // The same for units that are short, and go in groups.
 constexpr std::int64_t kGroupsPerThread = 32;
 
+// Queries in a block of the kernel's, at most.
+std::int64_t block_of(const FusedKernel& kernel) {
+  return std::int64_t{kernel.lanes} * kernel.max_vectors;
+}
+
 std::int64_t workspace_bytes(const AttentionProblem& p, const FusedKernel& kernel,
                              std::int64_t queries, std::int64_t step_blocks) {
   const auto bytes = [&](auto real) {
@@ -37,9 +42,8 @@ std::int64_t step_blocks_of(const AttentionProblem& p, const FusedKernel& kernel
   constexpr std::int64_t kMost = 4;
   const std::int64_t real = p.accumulate_f64 ? sizeof(double) : sizeof(float);
   if (!cpu_has_fast_caches() || kernel.lanes * real < 64) return 1;
-  const std::int64_t block_of_queries = std::int64_t{kernel.lanes} * kernel.max_vectors;
   const std::int64_t room = cpu_second_cache() / 2 / (kFusedKeyBlock * real);
-  return std::clamp<std::int64_t>(room / (p.D + p.Dv + block_of_queries), 1, kMost);
+  return std::clamp<std::int64_t>(room / (p.D + p.Dv + block_of(kernel)), 1, kMost);
 }
 
 // Units are numbered head by head within a sequence: those that read the same keys and values
@@ -94,11 +98,35 @@ bool lies_as_read(const AttentionProblem& p, const TensorView& view, bool by_vec
          view.stride(3) * static_cast<std::int64_t>(size_of(view.dtype())) % 1024 != 0;
 }
 
-// Lanes that the queries of a sequence take up, empty ones included.
-std::int64_t filled_lanes(const AttentionProblem& p, const FusedKernel& kernel) {
-  const std::int64_t queries =
-      p.packed() ? p.Tq / std::max<std::int64_t>(1, p.sequence_count()) : p.Tq;
+// Whether a unit makes its own copy of keys or values.
+bool copies_keys(const AttentionProblem& p, const FusedKernel& kernel) {
+  const bool by_rows = p.out.stride(3) == 1 && p.Dv % kernel.lanes == 0 && p.Dv >= 2 * kernel.lanes;
+  return !lies_as_read(p, p.key, false) || !lies_as_read(p, p.value, by_rows);
+}
+
+// Of a sequence, on average.
+std::int64_t queries_of(const AttentionProblem& p) {
+  return p.packed() ? p.Tq / std::max<std::int64_t>(1, p.sequence_count()) : p.Tq;
+}
+
+// Lanes that so many queries take up, empty ones included.
+std::int64_t filled_lanes(std::int64_t queries, const FusedKernel& kernel) {
   return (queries + kernel.lanes - 1) / kernel.lanes * kernel.lanes;
+}
+
+// Whether it pays to take the rest of a sequence's queries apart: there is more than that rest, and
+// no copy of keys that it would need for itself.
+bool has_rest_apart(const AttentionProblem& p, const FusedKernel& kernel) {
+  return queries_of(p) >= block_of(kernel) && !copies_keys(p, kernel);
+}
+
+// Of a unit's queries, the first ones that go by whole vectors. What is left fits into a vector of
+// the other kernel; of few queries that is all of them, since a short block waits for its own sums.
+std::int64_t whole_queries(std::int64_t queries, const FusedKernel& kernel,
+                           const FusedKernel* narrower) {
+  const std::int64_t rest = queries % kernel.lanes;
+  if (narrower == nullptr || rest == 0 || rest > narrower->lanes) return queries;
+  return queries < block_of(kernel) ? 0 : queries - rest;
 }
 
 // Whether all that a call reads and writes fits into caches that are near. It was most likely
@@ -143,20 +171,32 @@ FusedUnit piece_of(const FusedUnit& unit, const FusedSplit& split, std::int64_t 
 
 const FusedKernel* find_fused_kernel(const AttentionProblem& problem, SimdTarget target) {
   const FusedKernel* found = nullptr;
+  const std::int64_t queries = queries_of(problem);
   for (const FusedKernel& kernel :
        problem.accumulate_f64 ? fused_kernels_f64() : fused_kernels_f32()) {
     if (kernel.target != target) continue;
-    if (found == nullptr || (cpu_splits_wide_vectors() && filled_lanes(problem, kernel) * 100 <
-                                                              filled_lanes(problem, *found) * 98)) {
+    if (found == nullptr ||
+        (cpu_splits_wide_vectors() && !has_rest_apart(problem, *found) &&
+         filled_lanes(queries, kernel) * 100 < filled_lanes(queries, *found) * 98)) {
       found = &kernel;
     }
   }
   return found;
 }
 
+const FusedKernel* find_narrower_kernel(const FusedKernel& kernel) {
+  for (const auto& all : {fused_kernels_f32(), fused_kernels_f64()}) {
+    const auto at = std::find_if(all.begin(), all.end(),
+                                 [&](const FusedKernel& other) { return other.run == kernel.run; });
+    if (at == all.end()) continue;
+    return at + 1 != all.end() && at[1].target == kernel.target ? &at[1] : nullptr;
+  }
+  return nullptr;
+}
+
 FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int threads,
-                       std::int64_t step_blocks) {
-  const std::int64_t block = std::int64_t{kernel.lanes} * kernel.max_vectors;
+                       const FusedTuning& tuning) {
+  const std::int64_t block = block_of(kernel);
   const std::int64_t blocks = (p.Tq + block - 1) / block;  // of one head
   const std::int64_t real = p.accumulate_f64 ? sizeof(double) : sizeof(float);
   // (Widths that do not fit are found by division: a plan may ask about any.)
@@ -165,8 +205,7 @@ FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int
   const std::int64_t all = p.B * p.Hq * blocks;
   std::int64_t fair = workers == 1 ? all : all / (workers * kUnitsPerThread);
   // Each unit of these makes its own copy, which should serve more than a block.
-  const bool by_rows = p.out.stride(3) == 1 && p.Dv % kernel.lanes == 0 && p.Dv >= 2 * kernel.lanes;
-  const bool copies = !lies_as_read(p, p.key, false) || !lies_as_read(p, p.value, by_rows);
+  const bool copies = copies_keys(p, kernel);
   if (copies) fair = std::max(fair, std::min(kCopyBlocks, all / workers));
   const std::int64_t per_unit =
       std::clamp<std::int64_t>(fair, 1, std::max<std::int64_t>(1, std::min(fit, blocks)));
@@ -195,9 +234,14 @@ FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int
       split.units % workers == 0) {
     split.even = workers;
   }
-  split.step_blocks = step_blocks > 0 ? step_blocks : step_blocks_of(p, kernel);
-  split.workspace = workspace_bytes(
-      p, kernel, std::min(split.unit_queries, std::max<std::int64_t>(p.Tq, 1)), split.step_blocks);
+  split.step_blocks = tuning.step_blocks > 0 ? tuning.step_blocks : step_blocks_of(p, kernel);
+  const std::int64_t most = std::min(split.unit_queries, std::max<std::int64_t>(p.Tq, 1));
+  split.workspace = workspace_bytes(p, kernel, most, split.step_blocks);
+  if (tuning.rest_apart && has_rest_apart(p, kernel)) split.rest = find_narrower_kernel(kernel);
+  if (split.rest != nullptr) {
+    split.workspace = std::max(
+        split.workspace, workspace_bytes(p, *split.rest, std::min(most, block), split.step_blocks));
+  }
   split.row_workspace = workspace_bytes(p, kernel, 1, 1);
   return split;
 }
@@ -223,8 +267,18 @@ void attention_fused(const AttentionProblem& p, const FusedKernel& kernel, const
   const auto take = [&](std::int64_t index) {
     return unit_at(p, kernel, split, p.causal ? split.units - 1 - index : index);
   };
-  const auto run = [&](const FusedUnit& unit, const FusedUnit* next, int worker) {
-    if (unit.query_count > 0) kernel.run(p, unit, next, workspace + worker * split.workspace);
+  const auto run = [&](FusedUnit unit, const FusedUnit* next, int worker) {
+    std::byte* memory = workspace + worker * split.workspace;
+    const std::int64_t all = unit.query_count;
+    unit.query_count = whole_queries(all, kernel, split.rest);
+    if (unit.query_count > 0) {
+      kernel.run(p, unit, next, memory);
+      next = nullptr;
+    }
+    if (unit.query_count == all) return;
+    unit.query_begin += unit.query_count;
+    unit.query_count = all - unit.query_count;
+    split.rest->run(p, unit, next, memory);
   };
   // Units of unequal size balance best if all workers take them from one queue.
   const bool ranges = !p.causal;

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/cpu.h"
 #include "kernels/attention/attention.h"
 #include "qkv/cpu.h"
 
@@ -60,6 +61,8 @@ std::span<const FusedKernel> fused_kernels_f64();
 // The kernel of a target; null if this build has none. Where a target has several, they give the
 // same bits, and the one is chosen whose vectors the queries fill best.
 const FusedKernel* find_fused_kernel(const AttentionProblem& problem, SimdTarget target);
+// The kernel of the same target whose vectors are narrower; null if there is none.
+const FusedKernel* find_narrower_kernel(const FusedKernel& kernel);
 
 // How a problem is cut into units. It may depend on the number of threads, since bits do not
 // depend on it.
@@ -73,15 +76,22 @@ struct FusedSplit {
   // of the last units of all, and anybody's.
   std::int64_t even = 0;
   std::int64_t step_blocks = 1;  // as in FusedUnit
+  // Takes what is left of a unit's queries after whole vectors, where that fits into one of its
+  // narrower ones; or null.
+  const FusedKernel* rest = nullptr;
   // What threads take turn by turn: groups of units, and pieces.
   std::int64_t groups() const { return (units - tail + group - 1) / group; }
   std::int64_t items() const { return groups() + tail * pieces; }
   std::int64_t workspace = 0;      // bytes for one worker, a multiple of 64
   std::int64_t row_workspace = 0;  // the same for a unit of one query
 };
-// `step_blocks`: 0 is what suits the CPU.
+// What suits the CPU, unless somebody asks for something else.
+struct FusedTuning {
+  std::int64_t step_blocks = 0;  // 0: as many as the second cache is good for
+  bool rest_apart = cpu_splits_wide_vectors();
+};
 FusedSplit split_fused(const AttentionProblem& problem, const FusedKernel& kernel, int threads,
-                       std::int64_t step_blocks = 0);
+                       const FusedTuning& tuning = {});
 
 // 1 where a call takes less time than waking another thread does; else `threads`.
 int fused_threads(const AttentionProblem& problem, int threads) noexcept;
