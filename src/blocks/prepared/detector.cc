@@ -46,7 +46,7 @@ template <class Core>
 BlockPlan start_plan(const Core& core, const ImageSize& size, const BlockOptions& options) {
   BlockPlan plan;
   plan.threads = options.threads > 0 ? options.threads : num_threads();
-  plan.workspace = core.workspace(size, DType::f32, options.threads);
+  plan.workspace = core.workspace(size, DType::f32, plan.threads);
   plan.weights = core.weight_bytes();
   return plan;
 }

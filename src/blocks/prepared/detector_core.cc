@@ -24,6 +24,10 @@ PreparedLinear prepare(const ConvWeights& conv, const PrepareOptions& options) {
 // Smaller images are not worth a second way. (One pixel would have no lanes: see run_some_outputs.)
 constexpr std::int64_t kPixelsByHeads = 64;
 
+// Lines of an image between the memory of one thread and that of the next: a CPU fetches ahead by
+// the stride that it sees, and would take them from the other core.
+constexpr std::int64_t kLinesApart = 16;
+
 Dims lines_of(const ImageSize& size, std::int64_t planes, int threads) {
   return {worker_count(size.B * planes, threads), kDepthwiseLines, depthwise_padded(size.W)};
 }
@@ -57,26 +61,35 @@ AttentionShape PreparedDetector::Core::shape(const ImageSize& size, DType dtype)
 
 std::int64_t PreparedDetector::Core::workspace(const ImageSize& size, DType dtype,
                                                int threads) const {
-  return padded_bytes(dtype, {size.B, qkv_.out(), size.H, size.W}) +
+  return free_workspace(size, dtype, threads) +
          padded_bytes(dtype, {size.B, values(), size.H, size.W}) +
          padded_bytes(DType::f32, lines_of(size, values(), threads));
 }
 
-std::int64_t PreparedDetector::Core::free_workspace(const ImageSize& size, DType dtype) const {
-  return padded_bytes(dtype, {size.B, qkv_.out(), size.H, size.W});
+std::int64_t PreparedDetector::Core::free_workspace(const ImageSize& size, DType dtype,
+                                                    int threads) const {
+  return std::max(padded_bytes(dtype, {size.B, qkv_.out(), size.H, size.W}),
+                  threads * own_workspace(size, dtype, threads));
 }
 
-void PreparedDetector::Core::run(const Scope& scope, const TensorView& x,
-                                 const MutableTensorView& out, const TensorView& residual,
+std::int64_t PreparedDetector::Core::own_workspace(const ImageSize& size, DType dtype,
+                                                   int threads) const {
+  if (!has_heads_for(size, threads)) return 0;
+  return padded_bytes(dtype, {2 * key_dim_ + head_dim_ + kLinesApart, size.H, size.W});
+}
+
+void PreparedDetector::Core::run(const Scope& scope, const PixelImage& x,
+                                 const MutablePixelImage& out, const PixelImage& residual,
                                  PixelSteps& waiting) const {
-  const ImageSize size{x.dim(0), x.dim(2), x.dim(3)};
-  Arena arena(scope.memory);
-  const MutableTensorView qkv = arena.take(scope.dtype, {size.B, qkv_.out(), size.H, size.W});
+  const ImageSize size = x.size();
+  const MutableTensorView qkv =
+      Arena(scope.memory).take(scope.dtype, {size.B, qkv_.out(), size.H, size.W});
+  Arena arena(scope.memory + free_workspace(size, scope.dtype, scope.threads));
   const MutableTensorView concat = arena.take(scope.dtype, {size.B, values(), size.H, size.W});
   const MutableTensorView lines = arena.take(DType::f32, lines_of(size, values(), scope.threads));
   if (goes_by_heads(size, scope.attention, scope.threads)) {
     waiting.run();
-    run_by_heads(scope, x, qkv, concat, lines);
+    run_by_heads(scope, x, concat, lines);
   } else {
     waiting.add({&qkv_, x, qkv, Activation::none, {}, "qkv"});
     waiting.run();
@@ -90,35 +103,58 @@ void PreparedDetector::Core::run(const Scope& scope, const TensorView& x,
 bool PreparedDetector::Core::goes_by_heads(const ImageSize& size, const AttentionOptions& options,
                                            int threads) const {
   if (options.threads != 0 && options.threads != threads) return false;
-  return threads > 1 && size.B > 0 && size.B * heads_ % threads == 0 &&
-         size.H * size.W >= kPixelsByHeads && gives_some_outputs(qkv_) &&
+  return has_heads_for(size, threads) && gives_some_outputs(qkv_) &&
          !options.query_starts.has_value();
+}
+
+bool PreparedDetector::Core::has_heads_for(const ImageSize& size, int threads) const {
+  return threads > 1 && size.B > 0 && size.B * heads_ % threads == 0 &&
+         size.H * size.W >= kPixelsByHeads;
 }
 
 // A thread takes a head from x to the sum of attention and pe: what it computes stays in its cache,
 // and there is nothing to wait for in between.
-void PreparedDetector::Core::run_by_heads(const Scope& scope, const TensorView& x,
-                                          const MutableTensorView& qkv,
+void PreparedDetector::Core::run_by_heads(const Scope& scope, const PixelImage& x,
                                           const MutableTensorView& concat,
                                           const MutableTensorView& lines) const {
-  const std::int64_t B = x.dim(0), each = 2 * key_dim_ + head_dim_;
-  const MutableTensorView slots = qkv.unflatten(1, {heads_, each}).flatten(0, 1);
-  const TensorView pixels = x.permute({0, 2, 3, 1});
-  parallel_ranges(B * heads_, 0, scope.threads, [&](std::int64_t item, int worker) {
+  const ImageSize size = x.size();
+  const std::int64_t each = 2 * key_dim_ + head_dim_;
+  const std::int64_t apart = own_workspace(size, scope.dtype, scope.threads);
+  parallel_ranges(size.B * heads_, 0, scope.threads, [&](std::int64_t item, int worker) {
     const std::int64_t b = item / heads_, h = item % heads_;
     Laps::Clock clock = scope.clock->beside(scope.threads);
     Scope inner = scope;
     inner.threads = 1;
     inner.attention = options_of_head(scope.attention, b, h);
     inner.clock = &clock;
-    const MutableTensorView slot = slots.slice(0, worker, worker + 1);
-    run_some_outputs(qkv_, h * each, pixels.slice(0, b, b + 1), slot.permute({0, 2, 3, 1}),
-                     scope.dtype, 1);
+    const MutableTensorView slot =
+        Arena(scope.memory + worker * apart).take(scope.dtype, {1, each, size.H, size.W});
+    make_head(scope, x, {b, h, worker}, slot);
     clock.lap("qkv");
     attend(inner, slot, concat.slice(0, b, b + 1).slice(1, h * head_dim_, (h + 1) * head_dim_),
            {h, h + 1}, static_cast<float*>(lines.select(0, worker).data()));
   });
   scope.clock->skip();
+}
+
+// qkv = q, k and v of one head, [1, 2·key_dim + head_dim, H, W].
+void PreparedDetector::Core::make_head(const Scope& scope, const PixelImage& x, const Head& head,
+                                       const MutableTensorView& qkv) const {
+  const std::int64_t first = head.h * (2 * key_dim_ + head_dim_);
+  if (!x.is_in_pieces()) {
+    const TensorView image = x.plain().slice(0, head.b, head.b + 1);
+    return run_some_outputs(qkv_, first, image.permute({0, 2, 3, 1}), qkv.permute({0, 2, 3, 1}),
+                            scope.dtype, 1);
+  }
+  const MutablePixelImage out(qkv);
+  const PixelPieces pieces(x.size(), scope.threads);
+  // From those on that the thread wrote itself: it has them.
+  const std::int64_t own = pieces.all() * head.worker / scope.threads;
+  for (std::int64_t n = 0; n < pieces.of_image(); ++n) {
+    const PixelRange piece = pieces[(own + n) % pieces.of_image()];
+    run_some_outputs(qkv_, first, x.pixels(head.b, piece, head.worker),
+                     out.pixels(0, piece, head.worker), scope.dtype, 1);
+  }
 }
 
 // heads = attention + pe, of heads [first, last): qkv is theirs alone, and concat.
@@ -162,16 +198,30 @@ void PreparedDetector::Core::add_position(const Scope& scope, const TensorView& 
 }
 
 void PreparedDetector::Core::project(const Scope& scope, const TensorView& concat,
-                                     const MutableTensorView& out, const TensorView& residual,
+                                     const MutablePixelImage& out, const PixelImage& residual,
                                      PixelSteps& waiting) const {
   if (proj_.has_value()) {
     waiting.add({&proj_, concat, out, Activation::none, residual, "proj"});
     return;
   }
-  if (residual.has_value()) {
-    run_add(concat, residual, out, scope.dtype, scope.threads);
+  const auto add = [&](const TensorView& from, const TensorView& and_from,
+                       const MutableTensorView& to) {
+    if (and_from.has_value()) {
+      run_add(from, and_from, to, scope.dtype, scope.threads);
+    } else {
+      copy(from, to);
+    }
+  };
+  if (out.is_in_pieces()) {
+    const PixelPieces pieces(out.size(), scope.threads);
+    for (std::int64_t n = 0; n < pieces.all(); ++n) {
+      const std::int64_t b = n / pieces.of_image();
+      const PixelRange piece = pieces[n % pieces.of_image()];
+      add(PixelImage(concat).pixels(b, piece, 0), residual.pixels(b, piece, 0),
+          out.pixels(b, piece, 0));
+    }
   } else {
-    copy(concat, out);
+    add(concat, residual.plain(), out.plain());
   }
   scope.clock->lap("proj");
 }
@@ -209,32 +259,48 @@ std::int64_t PreparedPsaBlock::Core::weight_bytes() const noexcept {
 
 std::int64_t PreparedPsaBlock::Core::workspace(const ImageSize& size, DType dtype,
                                                int threads) const {
-  const std::int64_t hidden = padded_bytes(dtype, {size.B, expand_.out(), size.H, size.W});
+  const std::int64_t hidden = hidden_bytes(size, dtype, threads);
   return padded_bytes(dtype, {size.B, channels(), size.H, size.W}) +
-         attention_.workspace(size, dtype, threads) + (reuses_memory(size, dtype) ? 0 : hidden);
+         attention_.workspace(size, dtype, threads) +
+         (hidden <= attention_.free_workspace(size, dtype, threads) ? 0 : hidden);
 }
 
-// What the attention works in is free when the feed-forward runs, but for what its last step reads.
-bool PreparedPsaBlock::Core::reuses_memory(const ImageSize& size, DType dtype) const {
-  return padded_bytes(dtype, {size.B, expand_.out(), size.H, size.W}) <=
-         attention_.free_workspace(size, dtype);
+// From one thread's hidden channels, of a piece, to the next one's: what it had for itself in the
+// attention it has again.
+std::int64_t PreparedPsaBlock::Core::hidden_apart(const ImageSize& size, DType dtype,
+                                                  int threads) const {
+  return std::max(padded_bytes(dtype, {expand_.out(), PixelPieces(size, threads).most_pixels()}),
+                  attention_.own_workspace(size, dtype, threads));
 }
 
-void PreparedPsaBlock::Core::run(const Scope& scope, const TensorView& x,
-                                 const MutableTensorView& out, PixelSteps& waiting) const {
-  const ImageSize size{x.dim(0), x.dim(2), x.dim(3)};
+// All of them at once, or of all threads.
+std::int64_t PreparedPsaBlock::Core::hidden_bytes(const ImageSize& size, DType dtype,
+                                                  int threads) const {
+  const std::int64_t all = padded_bytes(dtype, {size.B, expand_.out(), size.H, size.W});
+  if (!PixelPieces(size, threads).worth()) return all;
+  return std::max(all, threads * hidden_apart(size, dtype, threads));
+}
+
+void PreparedPsaBlock::Core::run(const Scope& scope, const PixelImage& x,
+                                 const MutablePixelImage& out, PixelSteps& waiting) const {
+  const ImageSize size = x.size();
   Arena arena(scope.memory);
-  MutableTensorView y = arena.take(scope.dtype, x.shape());
-  const Scope inner = scope.behind(padded_bytes(scope.dtype, x.shape()));
+  const Dims shape{size.B, channels(), size.H, size.W};
+  MutablePixelImage y(arena.take(scope.dtype, shape));
+  const Scope inner = scope.behind(padded_bytes(scope.dtype, shape));
   if (out.dtype() == scope.dtype) y = out;  // no rounding in between
-  attention_.run(inner, x, y, shortcut_ ? x : TensorView(), waiting);
-  const std::int64_t behind =
-      reuses_memory(size, scope.dtype) ? 0 : attention_.workspace(size, scope.dtype, scope.threads);
-  const MutableTensorView hidden =
-      Arena(inner.memory + behind).take(scope.dtype, {size.B, expand_.out(), size.H, size.W});
+  const PixelImage none;
+  attention_.run(inner, x, y, shortcut_ ? x : none, waiting);
+  // What the attention works in is free when the feed-forward runs, but for what its last step
+  // reads.
+  const bool fits = hidden_bytes(size, scope.dtype, scope.threads) <=
+                    attention_.free_workspace(size, scope.dtype, scope.threads);
+  const std::int64_t behind = fits ? 0 : attention_.workspace(size, scope.dtype, scope.threads);
+  const auto hidden = MutablePixelImage::apart(
+      Arena(inner.memory + behind).take(scope.dtype, {size.B, expand_.out(), size.H, size.W}),
+      hidden_apart(size, scope.dtype, scope.threads));
   waiting.add({&expand_, y, hidden, Activation::silu, {}, "ffn.expand"});
-  waiting.add({&reduce_, hidden, out, Activation::none, shortcut_ ? TensorView(y) : TensorView(),
-               "ffn.reduce"});
+  waiting.add({&reduce_, hidden, out, Activation::none, shortcut_ ? y : none, "ffn.reduce"});
 }
 
 void PreparedPsaBlock::Core::describe(BlockPlan& plan, const std::string& prefix,
@@ -272,19 +338,28 @@ std::int64_t PreparedC2psa::Core::weight_bytes() const noexcept {
 std::int64_t PreparedC2psa::Core::workspace(const ImageSize& size, DType dtype, int threads) const {
   std::int64_t most = 0;
   for (const auto& block : blocks_) most = std::max(most, block->workspace(size, dtype, threads));
-  return padded_bytes(dtype, {size.B, cv1_.out(), size.H, size.W}) + most;
+  return halves_bytes(size, dtype) + most;
+}
+
+std::int64_t PreparedC2psa::Core::halves_bytes(const ImageSize& size, DType dtype) const {
+  return padded_bytes(dtype, {size.B, cv1_.out() + PixelImage::kChannelsBetween, size.H, size.W});
 }
 
 void PreparedC2psa::Core::run(const Scope& scope, const TensorView& x,
                               const MutableTensorView& out) const {
-  const Dims shape{x.dim(0), cv1_.out(), x.dim(2), x.dim(3)};
-  Arena arena(scope.memory);
+  const ImageSize size{x.dim(0), x.dim(2), x.dim(3)};
+  const std::int64_t channels = cv1_.out();
   // The halves a and b lie in one buffer and the blocks rewrite b where it is: it is the concat.
-  const MutableTensorView halves = arena.take(scope.dtype, shape);
-  const MutableTensorView b = halves.slice(1, cv1_.out() / 2, cv1_.out());
+  MutablePixelImage halves(
+      Arena(scope.memory).take(scope.dtype, {size.B, channels, size.H, size.W}));
+  if (PixelPieces(size, scope.threads).worth() && PixelImage(x).is_flat() &&
+      PixelImage(out).is_flat()) {
+    halves = MutablePixelImage::in_pieces(halves.plain());
+  }
+  const MutablePixelImage b = halves.channels_of(channels / 2, channels);
   PixelSteps waiting(scope);
   waiting.add({&cv1_, x, halves, Activation::silu, {}, "cv1"});
-  const Scope inner = scope.behind(padded_bytes(scope.dtype, shape));
+  const Scope inner = scope.behind(halves_bytes(size, scope.dtype));
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     if (i > 0) waiting.run();  // the next block works in the same memory
     blocks_[i]->run(inner, b, b, waiting);

@@ -9,17 +9,13 @@
 #include <vector>
 
 #include "blocks/prepared/attention_core.h"
+#include "blocks/prepared/pixel_image.h"
 #include "blocks/prepared/pixel_steps.h"
 #include "blocks/prepared/scope.h"
 #include "blocks/prepared/workspace.h"
 #include "qkv/prepared.h"
 
 namespace qkv {
-
-// Extents of a batch of images.
-struct ImageSize {
-  std::int64_t B = 0, H = 0, W = 0;
-};
 
 class PreparedDetector::Core {
  public:
@@ -35,12 +31,13 @@ class PreparedDetector::Core {
   }
   std::int64_t workspace(const ImageSize& size, DType dtype, int threads) const;
   // Of the workspace, how much from its begin on is free as soon as the last step is all that
-  // waits.
-  std::int64_t free_workspace(const ImageSize& size, DType dtype) const;
+  // waits, and how much of that a thread each has had for itself, one behind the other.
+  std::int64_t free_workspace(const ImageSize& size, DType dtype, int threads) const;
+  std::int64_t own_workspace(const ImageSize& size, DType dtype, int threads) const;
   // out = attention(x) + residual, where residual may be none, or x; out may be x. Runs what waits,
   // and leaves its own last step to it.
-  void run(const Scope& scope, const TensorView& x, const MutableTensorView& out,
-           const TensorView& residual, PixelSteps& waiting) const;
+  void run(const Scope& scope, const PixelImage& x, const MutablePixelImage& out,
+           const PixelImage& residual, PixelSteps& waiting) const;
   void describe(BlockPlan& plan, const std::string& prefix, const ImageSize& size,
                 const AttentionOptions& options) const;
   WorkspacePool& pool() const noexcept { return pool_; }
@@ -51,15 +48,22 @@ class PreparedDetector::Core {
   struct HeadRange {
     std::int64_t first, last;
   };
+  bool has_heads_for(const ImageSize& size, int threads) const;
   bool goes_by_heads(const ImageSize& size, const AttentionOptions& options, int threads) const;
-  void run_by_heads(const Scope& scope, const TensorView& x, const MutableTensorView& qkv,
-                    const MutableTensorView& concat, const MutableTensorView& lines) const;
+  void run_by_heads(const Scope& scope, const PixelImage& x, const MutableTensorView& concat,
+                    const MutableTensorView& lines) const;
+  struct Head {
+    std::int64_t b, h;
+    int worker;
+  };
+  void make_head(const Scope& scope, const PixelImage& x, const Head& head,
+                 const MutableTensorView& qkv) const;
   void attend(const Scope& scope, const TensorView& qkv, const MutableTensorView& concat,
               HeadRange range, float* scratch) const;
   void add_position(const Scope& scope, const TensorView& value, const MutableTensorView& heads,
                     HeadRange range, float* scratch) const;
-  void project(const Scope& scope, const TensorView& concat, const MutableTensorView& out,
-               const TensorView& residual, PixelSteps& waiting) const;
+  void project(const Scope& scope, const TensorView& concat, const MutablePixelImage& out,
+               const PixelImage& residual, PixelSteps& waiting) const;
 
   std::int64_t heads_, key_dim_, head_dim_;
   PreparedLinear qkv_, proj_;
@@ -79,14 +83,15 @@ class PreparedPsaBlock::Core {
   }
   std::int64_t workspace(const ImageSize& size, DType dtype, int threads) const;
   // Runs what waits, and leaves its last steps to it.
-  void run(const Scope& scope, const TensorView& x, const MutableTensorView& out,
+  void run(const Scope& scope, const PixelImage& x, const MutablePixelImage& out,
            PixelSteps& waiting) const;
   void describe(BlockPlan& plan, const std::string& prefix, const ImageSize& size,
                 const AttentionOptions& options) const;
   WorkspacePool& pool() const noexcept { return pool_; }
 
  private:
-  bool reuses_memory(const ImageSize& size, DType dtype) const;
+  std::int64_t hidden_apart(const ImageSize& size, DType dtype, int threads) const;
+  std::int64_t hidden_bytes(const ImageSize& size, DType dtype, int threads) const;
 
   PreparedDetector::Core attention_;
   PreparedLinear expand_, reduce_;
@@ -110,6 +115,8 @@ class PreparedC2psa::Core {
   WorkspacePool& pool() const noexcept { return pool_; }
 
  private:
+  std::int64_t halves_bytes(const ImageSize& size, DType dtype) const;
+
   PreparedLinear cv1_, cv2_;
   std::vector<std::unique_ptr<const PreparedPsaBlock::Core>> blocks_;
   mutable WorkspacePool pool_;

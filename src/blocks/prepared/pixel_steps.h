@@ -7,19 +7,19 @@
 #include <cstdint>
 #include <string_view>
 
+#include "blocks/prepared/pixel_image.h"
 #include "blocks/prepared/scope.h"
 #include "ops/linear.h"
-#include "qkv/tensor.h"
 
 namespace qkv {
 
-// A 1×1 convolution of images [B, C, H, W] of any strides.
+// A 1×1 convolution of images.
 struct PixelStep {
   const PreparedLinear* linear = nullptr;
-  TensorView x;
-  MutableTensorView out;
+  PixelImage x;
+  MutablePixelImage out;
   Activation activation = Activation::none;
-  TensorView residual;  // as in LinearOptions
+  PixelImage residual;  // as in LinearOptions
   std::string_view name;
 };
 
@@ -32,12 +32,14 @@ class PixelSteps {
   PixelSteps(const PixelSteps&) = delete;
   PixelSteps& operator=(const PixelSteps&) = delete;
 
-  // There is room for as many as stand between two attentions; else what waits is run first.
+  // There is room for as many as stand between two attentions.
   void add(const PixelStep& step);
+  // Pieces of pixels go through all steps on a thread each where there are several steps and the
+  // images allow it; images in pieces have to.
   void run();
 
  private:
-  void run_together(std::int64_t pieces);
+  void run_together(const PixelPieces& pieces);
 
   const Scope& scope_;
   std::array<PixelStep, 8> steps_;

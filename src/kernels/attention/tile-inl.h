@@ -166,12 +166,16 @@ class Tile {
                                     FusedAhead& ahead) {
     const std::int64_t step = turned ? stride : 1;
     constexpr int DR = tile_rows(QV);
-    std::int64_t c = 0;
-    for (; c + DR <= columns; c += DR) {
-      weigh_tile<QV, DR, turned>(p, width, v + c * step, stride, n, from_zero, ot + c * width,
-                                 final.from(c));
+    // From both ends to the middle: a CPU fetches on by the stride that it sees, and behind the
+    // last column may lie what another core is writing.
+    const std::int64_t tiles = columns / DR, upwards = (tiles + 1) / 2;
+    for (std::int64_t t = 0; t < tiles; ++t) {
+      const std::int64_t at = (t < upwards ? t : tiles - 1 - (t - upwards)) * DR;
+      weigh_tile<QV, DR, turned>(p, width, v + at * step, stride, n, from_zero, ot + at * width,
+                                 final.from(at));
       ahead.step();
     }
+    std::int64_t c = tiles * DR;
     if constexpr (DR > 4) {
       for (; c + 4 <= columns; c += 4)
         weigh_tile<QV, 4, turned>(p, width, v + c * step, stride, n, from_zero, ot + c * width,

@@ -97,6 +97,7 @@ class PanelRun {
 
  private:
   static std::int64_t vectors_of(std::int64_t count) { return (count + N - 1) / N; }
+  static bool ends_with_half(std::int64_t lanes) { return kHasHalves<Real> && lanes % N == N / 2; }
 
   // That its tiles take, all together.
   std::int64_t steps_of_tiles() const {
@@ -124,10 +125,12 @@ class PanelRun {
     }
   }
 
-  // Full vectors of pixels are read where they lie, unless their lines would meet in the same sets
-  // of the cache; else as [in][W], where lanes past the last pixel are 0.
+  // Full vectors of pixels (the last one may be a half) are read where they lie, unless their lines
+  // would meet in the same sets of the cache; else as [in][W], where lanes past the last pixel are
+  // 0.
   void find_pixels() {
-    const std::int64_t count = unit_.row_count, lanes = vectors_of(count) * N;
+    const std::int64_t count = unit_.row_count;
+    const std::int64_t lanes = ends_with_half(count) ? count : vectors_of(count) * N;
     const std::int64_t offset = row_offset(c_.x, unit_.run * p_.run_rows + unit_.row_begin);
     x_stride_ = c_.x.stride(-1);
     if (count == lanes && x_stride_ * static_cast<std::int64_t>(sizeof(Real)) % 1024 != 0) {
@@ -225,11 +228,11 @@ class PanelRun {
   void add(const Stored* panel, std::int64_t o, std::int64_t i, std::int64_t depth) {
     const Around around{*this, o, i + depth == c_.in};
     if (!p_.channels) {
-      panel_product<Scalars::kAcross>(vectors_of(outputs_), x_ + i, x_stride_, panel, W, depth,
-                                      i == 0, unit_.row_count, w_.sums, ahead_, around);
+      panel_product<Scalars::kAcross>(outputs_, x_ + i, x_stride_, panel, W, depth, i == 0,
+                                      unit_.row_count, w_.sums, ahead_, around);
     } else if constexpr (std::is_same_v<Stored, Real>) {
-      panel_product<Scalars::kAlong>(vectors_of(unit_.row_count), panel, W, x_ + i * x_stride_,
-                                     x_stride_, depth, i == 0, outputs_, w_.sums, ahead_, around);
+      panel_product<Scalars::kAlong>(unit_.row_count, panel, W, x_ + i * x_stride_, x_stride_,
+                                     depth, i == 0, outputs_, w_.sums, ahead_, around);
     }
   }
 
@@ -242,11 +245,13 @@ class PanelRun {
     }
   }
 
-  // Where lines of results go, if all of them are dense and of whole vectors.
+  // Where lines of results go, if all of them are dense and of whole vectors; of pixels, the last
+  // may be a half.
   void find_lines(std::int64_t o) {
     const std::int64_t lanes = p_.channels ? unit_.row_count : outputs_;
     lines_ = {};
-    if (lanes % N != 0 || (!p_.channels && p_.runs != 1)) return;
+    const bool half = p_.channels && ends_with_half(lanes);
+    if ((lanes % N != 0 && !half) || (!p_.channels && p_.runs != 1)) return;
     const auto find = [&](const TensorView& view, std::int64_t row_step, std::int64_t& step) {
       const std::int64_t row = p_.channels
                                    ? row_offset(view, unit_.run * p_.run_rows + unit_.row_begin)
@@ -261,6 +266,7 @@ class PanelRun {
     }
     lines_.y = const_cast<Real*>(find(c_.y, p_.y_step, lines_.y_step));
     lines_.vectors = lanes / N;
+    lines_.half = half;
   }
 
   // Fetches the lines that finish() will write to. Stores wait for each other: a line that another
@@ -269,6 +275,7 @@ class PanelRun {
     for (std::int64_t n = first; lines_.y != nullptr && n < first + count; ++n) {
       const Real* y = lines_.y + n * lines_.y_step;
       for (std::int64_t at = 0; at < lines_.vectors * N; at += N) prefetch_to_write(y + at);
+      if (lines_.half) prefetch_to_write(y + lines_.vectors * N);
     }
   }
 
@@ -329,6 +336,16 @@ class PanelRun {
         if (z != nullptr) v = hn::Add(v, hn::LoadU(d, z + at));
         hn::StoreU(v, d, y + at);
       }
+      if constexpr (kOneBias && kHasHalves<Real>) {
+        if (!lines_.half) continue;
+        // As the lower half of a vector: its bits are those of any other lane.
+        const hn::Half<D> dh;
+        const std::int64_t at = lines_.vectors * N;
+        const auto sum = hn::MaskedLoad(hn::FirstN(d, N / 2), d, sums + at);
+        auto v = hn::LowerHalf(dh, activate_sums<kActivation>(d, hn::Add(sum, one)));
+        if (z != nullptr) v = hn::Add(v, hn::LoadU(dh, z + at));
+        hn::StoreU(v, dh, y + at);
+      }
     }
   }
 
@@ -368,6 +385,7 @@ class PanelRun {
     Real* y = nullptr;  // null: not dense
     const Real* z = nullptr;
     std::int64_t y_step = 0, z_step = 0, vectors = 0;
+    bool half = false;  // one more
   };
 
   const PanelProblem& p_;

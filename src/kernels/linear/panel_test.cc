@@ -134,6 +134,10 @@ const std::vector<Case>& cases() {
         found.push_back({rows, (rows * 7 + out) % 40 + 1, out});
     for (const std::int64_t in : {1, 2, 113, 767, 768, 769, 1537}) found.push_back({7, in, 33});
     found.push_back({193, 64, 130});
+    // Pixels that end with half a vector of 16.
+    for (const std::int64_t rows : {8, 24, 40, 56, 104})
+      for (const std::int64_t out : {2, 7, 13, 65}) found.push_back({rows, rows + 3, out});
+    found.push_back({56, 601, 33});
     return found;
   }();
   return all;

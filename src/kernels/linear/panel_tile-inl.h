@@ -81,49 +81,63 @@ class PanelAhead {
 //   kAlong: rows lie side by side, i is `a_stride` apart.
 enum class Scalars { kAcross, kAlong };
 
-// sums[r][v] (+)= Σ_i a[r][i]·b[i][v], i < depth; rows of sums are a panel's width apart.
-template <Scalars kScalars, int R, int NV, typename Real, typename Stored>
+// Whether a tile may end with half a vector of b: where that costs half, fewer lanes are empty.
+template <typename Real>
+inline constexpr bool kHasHalves = HWY_TARGET == HWY_AVX3 && sizeof(Real) == 4;
+
+// sums[r][v] (+)= Σ_i a[r][i]·b[i][v], i < depth; rows of sums are a panel's width apart. The last
+// of the vectors may be a half.
+template <Scalars kScalars, int R, int NV, bool kHalf, typename Real, typename Stored>
 HWY_NOINLINE void panel_tile(const Real* HWY_RESTRICT a, std::int64_t a_stride,
                              const Stored* HWY_RESTRICT b, std::int64_t b_stride,
                              std::int64_t depth, bool from_zero, Real* HWY_RESTRICT sums,
                              PanelAhead& ahead) {
   const hn::ScalableTag<Real> d;
+  const hn::Half<decltype(d)> dh;
   using V = hn::Vec<decltype(d)>;
+  using H = hn::Vec<decltype(dh)>;
   constexpr std::int64_t N = hn::MaxLanes(d), W = kPanelVectors * N;
+  constexpr int kWhole = kHalf ? NV - 1 : NV;
   V sum[R][NV];
+  H last[R];
   HWY_UNROLL(8)
   for (int r = 0; r < R; ++r) {
     HWY_UNROLL(4)
-    for (int v = 0; v < NV; ++v) {
+    for (int v = 0; v < kWhole; ++v) {
       sum[r][v] = from_zero ? hn::Zero(d) : hn::LoadU(d, sums + r * W + v * N);
     }
+    if (kHalf) last[r] = from_zero ? hn::Zero(dh) : hn::LoadU(dh, sums + r * W + kWhole * N);
   }
   for (std::int64_t i = 0; i < depth;) {
     ahead.fetch();
     for (const std::int64_t end = std::min(depth, i + ahead.every()); i < end; ++i) {
       V line[NV];
       HWY_UNROLL(4)
-      for (int v = 0; v < NV; ++v) line[v] = load_weights(d, b + v * N);
+      for (int v = 0; v < kWhole; ++v) line[v] = load_weights(d, b + v * N);
+      H half = hn::Zero(dh);
+      if (kHalf) half = load_weights(dh, b + kWhole * N);
       b += b_stride;
       HWY_UNROLL(8)
       for (int r = 0; r < R; ++r) {
         const V scalar =
             hn::Set(d, kScalars == Scalars::kAcross ? a[r * a_stride + i] : a[r + i * a_stride]);
         HWY_UNROLL(4)
-        for (int v = 0; v < NV; ++v) sum[r][v] = hn::MulAdd(scalar, line[v], sum[r][v]);
+        for (int v = 0; v < kWhole; ++v) sum[r][v] = hn::MulAdd(scalar, line[v], sum[r][v]);
+        if (kHalf) last[r] = hn::MulAdd(hn::LowerHalf(dh, scalar), half, last[r]);
       }
     }
   }
   HWY_UNROLL(8)
   for (int r = 0; r < R; ++r) {
     HWY_UNROLL(4)
-    for (int v = 0; v < NV; ++v) hn::StoreU(sum[r][v], d, sums + r * W + v * N);
+    for (int v = 0; v < kWhole; ++v) hn::StoreU(sum[r][v], d, sums + r * W + v * N);
+    if (kHalf) hn::StoreU(last[r], dh, sums + r * W + kWhole * N);
   }
 }
 
 // The same for any number of rows; around.before(r, count) and after(r, count), for each tile of
 // them.
-template <Scalars kScalars, int NV, typename Real, typename Stored, typename Around>
+template <Scalars kScalars, int NV, bool kHalf, typename Real, typename Stored, typename Around>
 void panel_rows(const Real* a, std::int64_t a_stride, const Stored* b, std::int64_t b_stride,
                 std::int64_t depth, bool from_zero, std::int64_t rows, Real* sums,
                 PanelAhead& ahead, const Around& around) {
@@ -134,8 +148,8 @@ void panel_rows(const Real* a, std::int64_t a_stride, const Stored* b, std::int6
   const auto tile = [&](auto count) {
     constexpr int R = decltype(count)::value;
     around.before(r, std::int64_t{R});
-    panel_tile<kScalars, R, NV>(a + r * row_stride, a_stride, b, b_stride, depth, from_zero,
-                                sums + r * W, ahead);
+    panel_tile<kScalars, R, NV, kHalf>(a + r * row_stride, a_stride, b, b_stride, depth, from_zero,
+                                       sums + r * W, ahead);
     around.after(r, std::int64_t{R});
     r += R;
   };
@@ -163,27 +177,42 @@ void panel_rows(const Real* a, std::int64_t a_stride, const Stored* b, std::int6
 }
 
 // The same for so many vectors.
-template <Scalars kScalars, typename Real, typename Stored, typename Around>
-HWY_INLINE void panel_product(std::int64_t vectors, const Real* a, std::int64_t a_stride,
+template <Scalars kScalars, bool kHalf, typename Real, typename Stored, typename Around>
+HWY_INLINE void panel_vectors(std::int64_t vectors, const Real* a, std::int64_t a_stride,
                               const Stored* b, std::int64_t b_stride, std::int64_t depth,
                               bool from_zero, std::int64_t rows, Real* sums, PanelAhead& ahead,
                               const Around& around) {
+  const auto run = [&](auto count) {
+    panel_rows<kScalars, decltype(count)::value, kHalf>(a, a_stride, b, b_stride, depth, from_zero,
+                                                        rows, sums, ahead, around);
+  };
   if constexpr (std::is_same_v<Real, Stored>) {
     switch (vectors) {
-      case 1:
-        return panel_rows<kScalars, 1>(a, a_stride, b, b_stride, depth, from_zero, rows, sums,
-                                       ahead, around);
-      case 2:
-        return panel_rows<kScalars, 2>(a, a_stride, b, b_stride, depth, from_zero, rows, sums,
-                                       ahead, around);
-      case 3:
-        return panel_rows<kScalars, 3>(a, a_stride, b, b_stride, depth, from_zero, rows, sums,
-                                       ahead, around);
+      case 1: return run(std::integral_constant<int, 1>());
+      case 2: return run(std::integral_constant<int, 2>());
+      case 3: return run(std::integral_constant<int, 3>());
       default: break;
     }
   }
-  panel_rows<kScalars, kPanelVectors>(a, a_stride, b, b_stride, depth, from_zero, rows, sums, ahead,
-                                      around);
+  run(std::integral_constant<int, kPanelVectors>());
+}
+
+// The same for so many lanes.
+template <Scalars kScalars, typename Real, typename Stored, typename Around>
+HWY_INLINE void panel_product(std::int64_t lanes, const Real* a, std::int64_t a_stride,
+                              const Stored* b, std::int64_t b_stride, std::int64_t depth,
+                              bool from_zero, std::int64_t rows, Real* sums, PanelAhead& ahead,
+                              const Around& around) {
+  constexpr std::int64_t N = hn::MaxLanes(hn::ScalableTag<Real>());
+  const std::int64_t vectors = (lanes + N - 1) / N;
+  if constexpr (kScalars == Scalars::kAlong && kHasHalves<Real>) {
+    if (lanes % N == N / 2) {
+      return panel_vectors<kScalars, true>(vectors, a, a_stride, b, b_stride, depth, from_zero,
+                                           rows, sums, ahead, around);
+    }
+  }
+  panel_vectors<kScalars, false>(vectors, a, a_stride, b, b_stride, depth, from_zero, rows, sums,
+                                 ahead, around);
 }
 
 }  // namespace qkv::HWY_NAMESPACE

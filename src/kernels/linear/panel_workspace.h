@@ -5,15 +5,19 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/cpu.h"
 #include "kernels/linear/panel.h"
 
 namespace qkv {
 
 // Steps of a sum that are done at a time. A panel's block of them stays in a core's second cache
 // beside the rows that it meets, or that many values of pixels in the first, where all outputs of
-// the panel meet them. Blocks are of even size, so that none is short.
+// the panel meet them; but where a wide vector is long in being stored (Zen 4), it pays to bring
+// pixels from the second cache again rather than to put sums down. Blocks are of even size, so that
+// none is short.
 inline std::int64_t panel_depth(const PanelProblem& p) {
-  const std::int64_t in = p.call.in, most = p.channels ? 96 : 768;
+  const std::int64_t in = p.call.in;
+  const std::int64_t most = !p.channels ? 768 : cpu_splits_wide_vectors() ? 512 : 96;
   if (in <= most) return in;
   const std::int64_t blocks = (in + most - 1) / most;
   return (in + blocks - 1) / blocks;

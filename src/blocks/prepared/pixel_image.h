@@ -1,0 +1,97 @@
+#pragma once
+
+// Where the pixels of images lie, and how they are dealt out to threads.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "qkv/tensor.h"
+
+namespace qkv {
+
+// Extents of a batch of images.
+struct ImageSize {
+  std::int64_t B = 0, H = 0, W = 0;
+};
+
+struct PixelRange {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t count() const { return end - begin; }
+};
+
+// How the pixels of images are dealt out to threads: an image in several pieces for each, as many
+// for each; or in one, if it is too small for that.
+class PixelPieces {
+ public:
+  PixelPieces(const ImageSize& size, int threads);
+
+  bool worth() const { return of_image_ > 1; }
+  std::int64_t of_image() const { return of_image_; }
+  std::int64_t all() const { return images_ * of_image_; }
+  PixelRange operator[](std::int64_t piece) const {
+    return {begin(piece), std::min(pixels_, begin(piece + 1))};
+  }
+  // In a piece, at most.
+  std::int64_t most_pixels() const { return (parts() + of_image_ - 1) / of_image_ * least_; }
+
+ private:
+  std::int64_t parts() const { return (pixels_ + least_ - 1) / least_; }
+  std::int64_t begin(std::int64_t piece) const { return parts() * piece / of_image_ * least_; }
+
+  std::int64_t pixels_, least_, images_, of_image_ = 1;
+};
+
+// Images [B, C, H, W] that lie
+//   plain       as a view says
+//   in pieces   a piece of the pixels behind the other, each [C, pixels]: what a thread writes is
+//               nobody else's, to the line, and so is what its CPU fetches beside it
+//   apart       where a thread takes a piece through several steps, in memory of that thread's own,
+//               [C, pixels], from one piece to the next; else plain, in the same memory
+class PixelImage {
+ public:
+  enum class Lies { plain, in_pieces, apart };
+
+  PixelImage() = default;                                // none
+  PixelImage(const TensorView& plain) : view_(plain) {}  // NOLINT: implicit, as views are
+  bool has_value() const { return view_.has_value(); }
+  DType dtype() const { return view_.dtype(); }
+  ImageSize size() const { return {view_.dim(0), view_.dim(2), view_.dim(3)}; }
+  std::int64_t channels() const { return view_.dim(1); }
+  bool is_in_pieces() const { return lies_ == Lies::in_pieces; }
+  bool is_apart() const { return lies_ == Lies::apart; }
+  // Whether pixels can be counted through: lines follow each other without a gap.
+  bool is_flat() const;
+
+  // All of it, [B, C, H, W]. Not in pieces.
+  const TensorView& plain() const { return view_; }
+  // Pixels of a piece of image b, [1, pixels, C].
+  TensorView pixels(std::int64_t b, PixelRange piece, int worker) const;
+
+  // In pieces: room that is left between them, for as many channels. A CPU fetches on by the stride
+  // that it sees, and would take lines from the core that has the next piece.
+  static constexpr std::int64_t kChannelsBetween = 16;
+
+ protected:
+  TensorView view_;
+  Lies lies_ = Lies::plain;
+  // In pieces: of `all_` channels of a piece, those from first_ on. view_ says how many, and where
+  // the first piece begins.
+  std::int64_t first_ = 0, all_ = 0;
+  std::int64_t apart_ = 0;  // bytes from one thread's memory to the next one's
+};
+
+// The same, to be written to.
+class MutablePixelImage : public PixelImage {
+ public:
+  MutablePixelImage() = default;
+  MutablePixelImage(const MutableTensorView& plain) : PixelImage(plain) {}  // NOLINT: as above
+  // In dense memory, with room for kChannelsBetween channels more behind it.
+  static MutablePixelImage in_pieces(const MutableTensorView& memory);
+  static MutablePixelImage apart(const MutableTensorView& plain, std::int64_t bytes);
+
+  MutablePixelImage channels_of(std::int64_t first, std::int64_t last) const;
+  MutableTensorView plain() const;
+  MutableTensorView pixels(std::int64_t b, PixelRange piece, int worker) const;
+};
+
+}  // namespace qkv
