@@ -1,6 +1,7 @@
 #include "kernels/attention/fused.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/cpu.h"
 #include "base/element.h"
@@ -267,18 +268,19 @@ void attention_fused(const AttentionProblem& p, const FusedKernel& kernel, const
   const auto take = [&](std::int64_t index) {
     return unit_at(p, kernel, split, p.causal ? split.units - 1 - index : index);
   };
-  const auto run = [&](FusedUnit unit, const FusedUnit* next, int worker) {
+  const auto run = [&](const FusedUnit& unit, const FusedUnit* next, int worker) {
     std::byte* memory = workspace + worker * split.workspace;
-    const std::int64_t all = unit.query_count;
-    unit.query_count = whole_queries(all, kernel, split.rest);
-    if (unit.query_count > 0) {
-      kernel.run(p, unit, next, memory);
-      next = nullptr;
+    const std::int64_t whole = whole_queries(unit.query_count, kernel, split.rest);
+    if (whole == unit.query_count) {
+      if (whole > 0) kernel.run(p, unit, next, memory);
+      return;
     }
-    if (unit.query_count == all) return;
-    unit.query_begin += unit.query_count;
-    unit.query_count = all - unit.query_count;
-    split.rest->run(p, unit, next, memory);
+    FusedUnit part = unit;
+    part.query_count = whole;
+    if (whole > 0) kernel.run(p, part, std::exchange(next, nullptr), memory);
+    part.query_begin += whole;
+    part.query_count = unit.query_count - whole;
+    split.rest->run(p, part, next, memory);
   };
   // Units of unequal size balance best if all workers take them from one queue.
   const bool ranges = !p.causal;
