@@ -27,11 +27,8 @@ void PixelSteps::run() {
   const bool flat = std::all_of(steps_.begin(), end, [](const PixelStep& s) {
     return s.x.is_flat() && s.out.is_flat() && s.residual.is_flat();
   });
-  const bool in_pieces = std::any_of(steps_.begin(), end, [](const PixelStep& s) {
-    return s.x.is_in_pieces() || s.out.is_in_pieces();
-  });
   const PixelPieces pieces(steps_[0].x.size(), scope_.threads);
-  if (in_pieces || (count_ > 1 && flat && pieces.worth())) {
+  if (flat && pieces.worth()) {
     run_together(pieces);
   } else {
     for (auto s = steps_.begin(); s != end; ++s) {

@@ -34,8 +34,8 @@ class PixelSteps {
 
   // There is room for as many as stand between two attentions.
   void add(const PixelStep& step);
-  // Pieces of pixels go through all steps on a thread each where there are several steps and the
-  // images allow it; images in pieces have to.
+  // Pieces of pixels go through all steps on a thread each, where images are large enough and lie
+  // so that they can; else each step on all threads.
   void run();
 
  private:
