@@ -97,6 +97,16 @@ else()
     TIMEOUT 600 ENVIRONMENT "${test_environment}")
 endif()
 
+# What is tuned otherwise on another CPU, as it would be there (QKV_CPU: src/base/cpu.h).
+if(NOT CMAKE_CROSSCOMPILING)
+  foreach(cpu zen4 zen5 other)
+    add_test(NAME tests.tuned_for_${cpu}
+      COMMAND qkv_tests "--gtest_filter=FusedKernels.*:Plan.*:Pixel*:Prepared*:*PanelTargets.*")
+    set_tests_properties(tests.tuned_for_${cpu} PROPERTIES
+      TIMEOUT 1200 ENVIRONMENT "QKV_CPU=${cpu};${test_environment}")
+  endforeach()
+endif()
+
 # The check of layers alone, for `make lint`, which should not have to build the rest.
 add_executable(qkv_layering EXCLUDE_FROM_ALL tests/layering_test.cc)
 set_target_properties(qkv_layering PROPERTIES CXX_EXTENSIONS OFF)

@@ -20,6 +20,7 @@ namespace {
 
 struct Results {
   Tensor out, lse, weights;
+  bool rest_apart = false;
 };
 
 struct Inputs {
@@ -37,6 +38,7 @@ Results run(const Inputs& x, const AttentionOptions& options, const FusedKernel&
   stages.weights = r.weights;
   const AttentionProblem problem = check_attention(x.query, x.key, x.value, r.out, options, stages);
   const FusedSplit split = split_fused(problem, kernel, 2, tuning);
+  r.rest_apart = split.rest != nullptr;
   Tensor workspace(DType::u8, {fused_workspace(problem, split, 2)});
   attention_fused(problem, kernel, split, 2,
                   reinterpret_cast<std::byte*>(workspace.as<std::uint8_t>().data()));
@@ -123,22 +125,54 @@ TEST(FusedKernels, StepsOfSeveralBlocksGiveTheSameBits) {
   }
 }
 
+// Options of every kind, for so many queries and keys of 3 heads.
+struct EveryOption {
+  Tensor mask, bias, slopes, sinks, lengths, prefix;
+  std::vector<AttentionOptions> all;
+
+  EveryOption(std::int64_t tokens, DType real, Random& random)
+      : mask(DType::boolean, {1, 1, tokens, tokens}),
+        bias(Tensor::copy_of(normal({3, tokens, tokens}, random), real)),
+        slopes(normal({3}, random, 0.1)),
+        sinks(normal({3}, random)),
+        lengths(DType::i64, {1}),
+        prefix(DType::i64, {1}),
+        all(5) {
+    for (bool& m : mask.as<bool>()) m = random() % 2 == 0;
+    lengths.as<std::int64_t>()[0] = tokens - 3;
+    prefix.as<std::int64_t>()[0] = 5;
+    all[1].causal = Causal::top_left;
+    all[1].softcap = 2;
+    all[2].mask = mask;
+    all[2].alibi = slopes;
+    all[3].bias = bias;
+    all[3].key_lengths = lengths;
+    all[4].window = {20, 3};
+    all[4].prefix = prefix;
+    all[4].sinks = sinks;
+  }
+};
+
 // Whole vectors of queries by one kernel, what is left by the other.
 TEST(FusedKernels, TheRestApartGivesTheSameBits) {
   Random random(7);
-  int apart = 0;
-  const auto compare = [&](const FusedKernel& kernel, DType real, std::int64_t queries,
-                           const AttentionOptions& options, const char* what) {
-    const Tensor q = Tensor::copy_of(normal({1, 3, queries, 17}, random), real);
-    const Tensor k = Tensor::copy_of(normal({1, 3, queries, 17}, random), real);
-    const Tensor v = Tensor::copy_of(normal({1, 3, queries, 32}, random), real);
+  int compared = 0;
+  const auto compare = [&](const FusedKernel& kernel, DType real, const Dims& heads_tokens_width,
+                           const AttentionOptions& options) {
+    const std::int64_t heads = heads_tokens_width[0], tokens = heads_tokens_width[1];
+    const Tensor q = Tensor::copy_of(normal({1, 3, tokens, 17}, random), real);
+    const Tensor k = Tensor::copy_of(normal({1, heads, tokens, 17}, random), real);
+    const Tensor v =
+        Tensor::copy_of(normal({1, heads, tokens, heads_tokens_width[2]}, random), real);
     const Inputs x{q, k, v};
     const Results one = run(x, options, kernel, real, {.rest_apart = false});
     const Results two = run(x, options, kernel, real, {.rest_apart = true});
-    EXPECT_TRUE(same_bits(one.out, two.out)) << queries << " queries, " << what;
-    EXPECT_TRUE(same_bits(one.lse, two.lse)) << queries << " queries, " << what;
-    EXPECT_TRUE(same_bits(one.weights, two.weights)) << queries << " queries, " << what;
-    ++apart;
+    EXPECT_FALSE(one.rest_apart);
+    EXPECT_TRUE(two.rest_apart) << to_string(heads_tokens_width);
+    EXPECT_TRUE(same_bits(one.out, two.out)) << to_string(heads_tokens_width);
+    EXPECT_TRUE(same_bits(one.lse, two.lse)) << to_string(heads_tokens_width);
+    EXPECT_TRUE(same_bits(one.weights, two.weights)) << to_string(heads_tokens_width);
+    ++compared;
   };
   for (const DType real : {DType::f32, DType::f64}) {
     for (const FusedKernel& kernel : kernels_of(real == DType::f64)) {
@@ -148,17 +182,22 @@ TEST(FusedKernels, TheRestApartGivesTheSameBits) {
       for (const std::int64_t rest : {std::int64_t{1}, std::int64_t{narrower->lanes}, lanes - 1}) {
         // Units of one block; of several; the last one of a single vector, and of less than that.
         for (const std::int64_t whole : {block, 3 * block, 8 * block + lanes, 9 * block}) {
-          compare(kernel, real, whole + rest, {}, "all keys");
-          compare(kernel, real, whole + rest, {.causal = Causal::top_left}, "causal");
+          for (const AttentionOptions& options : EveryOption(whole + rest, real, random).all) {
+            compare(kernel, real, {3, whole + rest, 32}, options);
+          }
         }
+        // Heads in a group; values whose columns the narrower vectors alone divide, and nobody.
+        compare(kernel, real, {1, block + rest, 32}, {});
+        compare(kernel, real, {3, block + rest, 3 * std::int64_t{narrower->lanes}}, {});
+        compare(kernel, real, {3, block + rest, 19}, {});
         Tensor starts(DType::i64, {4});
         const std::int64_t ends[] = {0, rest, block + 2 * rest, 6 * block};
         std::copy(std::begin(ends), std::end(ends), starts.as<std::int64_t>().begin());
-        compare(kernel, real, ends[3], {.query_starts = starts, .key_starts = starts}, "packed");
+        compare(kernel, real, {3, ends[3], 32}, {.query_starts = starts, .key_starts = starts});
       }
     }
   }
-  if (apart == 0) GTEST_SKIP() << "no target of this CPU has two kernels";
+  if (compared == 0) GTEST_SKIP() << "no target of this CPU has two kernels";
 }
 
 }  // namespace

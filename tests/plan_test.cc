@@ -7,6 +7,8 @@
 
 #include <cstring>
 
+#include "kernels/attention/fused.h"
+#include "ops/attention_check.h"
 #include "qkv/error.h"
 #include "tests/attention_cases.h"
 #include "tests/engines.h"
@@ -38,6 +40,36 @@ TEST(Plan, RunsWithTheBitsOfThePlainCall) {
     ASSERT_EQ(std::memcmp(plain.view().data(), planned.view().data(),
                           static_cast<std::size_t>(plain.size()) * size_of(plain.dtype())),
               0);
+  }
+}
+
+// The workspace is enough for any layout of what was planned, on any number of threads.
+TEST(Plan, ItsWorkspaceIsEnough) {
+  const auto channel_first = [](const Tensor& t) { return t.view().transpose(2, 3); };
+  for (const DType dtype : {DType::f32, DType::f64, DType::f16}) {
+    for (const std::int64_t T : {1, 17, 64, 65, 70, 80, 197, 256, 400}) {
+      for (const std::int64_t Dv : {24, 64}) {
+        const Tensor qk(dtype, {1, 2, T, 64}), v(dtype, {1, 2, T, Dv});
+        const Tensor qk_t(dtype, {1, 2, 64, T}), v_t(dtype, {1, 2, Dv, T});
+        const TensorView keys[] = {qk.view(), channel_first(qk_t)};
+        const TensorView values[] = {v.view(), channel_first(v_t)};
+        Tensor out(dtype, v.shape()), out_t(dtype, v_t.shape());
+        const MutableTensorView outs[] = {out.view(), out_t.view().transpose(2, 3)};
+        for (const int threads : {1, 2, 3, 4, 7}) {
+          const AttentionOptions options{.kernel = AttentionKernel::fused, .threads = threads};
+          const AttentionPlan plan = plan_attention({1, 2, 2, T, T, 64, Dv, dtype}, options);
+          for (int n = 0; n < 8; ++n) {
+            const AttentionProblem p = check_attention(qk.view(), keys[n & 1], values[n >> 1 & 1],
+                                                       outs[n >> 2], options, {});
+            const int used = fused_threads(p, threads);
+            const FusedSplit split = split_fused(p, *find_fused_kernel(p, plan.target), used);
+            EXPECT_LE(fused_workspace(p, split, used), plan.workspace)
+                << name_of(dtype) << " T " << T << " Dv " << Dv << ", " << threads
+                << " threads, layout " << n;
+          }
+        }
+      }
+    }
   }
 }
 

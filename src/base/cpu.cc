@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <optional>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -196,6 +198,13 @@ std::int64_t cache_bytes(std::string_view name) {
   return 0;
 }
 
+// Whether QKV_CPU names this CPU; nothing if it names none.
+std::optional<bool> is_tuned_as(std::string_view cpu) {
+  const char* wanted = std::getenv("QKV_CPU");
+  if (wanted == nullptr || *wanted == '\0') return std::nullopt;
+  return cpu == wanted;
+}
+
 }  // namespace
 
 const CpuInfo& cpu_info() {
@@ -226,12 +235,12 @@ bool cpu_has(std::string_view feature) {
 }
 
 bool cpu_has_fast_caches() {
-  static const bool fast = find_fast_caches();
+  static const bool fast = is_tuned_as("zen5").value_or(find_fast_caches());
   return fast;
 }
 
 bool cpu_splits_wide_vectors() {
-  static const bool splits = find_split_vectors();
+  static const bool splits = is_tuned_as("zen4").value_or(find_split_vectors());
   return splits;
 }
 

@@ -157,13 +157,13 @@ AttentionPlan plan_attention(const AttentionShape& shape, const AttentionOptions
   // Keys and values may lie otherwise than planned, channel-first: that should fit, too.
   AttentionProblem turned = p;
   turned.key = TensorView(p.key.data(), p.key.dtype(), p.key.shape(), {0, 0, 1, 0});
+  const FusedSplit other = split_fused(turned, *find_fused_kernel(turned, plan.target), threads);
   plan.workspace =
-      std::max(fused_workspace(p, split, threads),
-               fused_workspace(turned, split_fused(turned, *kernel, threads), threads));
+      std::max(fused_workspace(p, split, threads), fused_workspace(turned, other, threads));
   const std::int64_t rest = p.Tq % kernel->lanes;
   if (split.rest != nullptr && !p.packed() && rest > 0 && rest <= split.rest->lanes) {
-    plan.notes.push_back(
-        fmt::format("the last {} queries go by a vector of {}", rest, split.rest->lanes));
+    plan.notes.push_back(fmt::format(
+        "what is left of queries after whole vectors goes by a vector of {}", split.rest->lanes));
   }
   note_kernel(p, options, plan);
   return plan;

@@ -116,9 +116,10 @@ std::int64_t filled_lanes(std::int64_t queries, const FusedKernel& kernel) {
 }
 
 // Whether it pays to take the rest of a sequence's queries apart: there is more than that rest, and
-// no copy of keys that it would need for itself.
-bool has_rest_apart(const AttentionProblem& p, const FusedKernel& kernel) {
-  return queries_of(p) >= block_of(kernel) && !copies_keys(p, kernel);
+// no copy of keys that either would need for itself.
+bool has_rest_apart(const AttentionProblem& p, const FusedKernel& kernel,
+                    const FusedKernel& narrower) {
+  return queries_of(p) >= block_of(kernel) && !copies_keys(p, kernel) && !copies_keys(p, narrower);
 }
 
 // Of a unit's queries, the first ones that go by whole vectors. What is left fits into a vector of
@@ -159,8 +160,10 @@ FusedItem item_at(const FusedSplit& split, std::int64_t index) {
   return {unit, unit + 1, (index - groups) % split.pieces};
 }
 
-FusedUnit piece_of(const FusedUnit& unit, const FusedSplit& split, std::int64_t piece) {
-  const std::int64_t most = (split.unit_queries + split.pieces - 1) / split.pieces;
+FusedUnit piece_of(const FusedUnit& unit, const FusedKernel& kernel, const FusedSplit& split,
+                   std::int64_t piece) {
+  const std::int64_t even = (split.unit_queries + split.pieces - 1) / split.pieces;
+  const std::int64_t most = filled_lanes(even, kernel);
   const std::int64_t before = piece * most;
   FusedUnit part = unit;
   part.query_begin += before;
@@ -177,7 +180,7 @@ const FusedKernel* find_fused_kernel(const AttentionProblem& problem, SimdTarget
        problem.accumulate_f64 ? fused_kernels_f64() : fused_kernels_f32()) {
     if (kernel.target != target) continue;
     if (found == nullptr ||
-        (cpu_splits_wide_vectors() && !has_rest_apart(problem, *found) &&
+        (cpu_splits_wide_vectors() && !has_rest_apart(problem, *found, kernel) &&
          filled_lanes(queries, kernel) * 100 < filled_lanes(queries, *found) * 98)) {
       found = &kernel;
     }
@@ -238,10 +241,11 @@ FusedSplit split_fused(const AttentionProblem& p, const FusedKernel& kernel, int
   split.step_blocks = tuning.step_blocks > 0 ? tuning.step_blocks : step_blocks_of(p, kernel);
   const std::int64_t most = std::min(split.unit_queries, std::max<std::int64_t>(p.Tq, 1));
   split.workspace = workspace_bytes(p, kernel, most, split.step_blocks);
-  if (tuning.rest_apart && has_rest_apart(p, kernel)) split.rest = find_narrower_kernel(kernel);
-  if (split.rest != nullptr) {
+  const FusedKernel* narrower = tuning.rest_apart ? find_narrower_kernel(kernel) : nullptr;
+  if (narrower != nullptr && has_rest_apart(p, kernel, *narrower)) {
+    split.rest = narrower;
     split.workspace = std::max(
-        split.workspace, workspace_bytes(p, *split.rest, std::min(most, block), split.step_blocks));
+        split.workspace, workspace_bytes(p, *narrower, std::min(most, block), split.step_blocks));
   }
   split.row_workspace = workspace_bytes(p, kernel, 1, 1);
   return split;
@@ -291,7 +295,7 @@ void attention_fused(const AttentionProblem& p, const FusedKernel& kernel, const
   parallel_ranges(split.items(), shared, threads, [&](std::int64_t index, int worker) {
     const FusedItem item = item_at(split, index);
     FusedUnit unit = take(item.first);
-    if (item.piece >= 0) return run(piece_of(unit, split, item.piece), nullptr, worker);
+    if (item.piece >= 0) return run(piece_of(unit, kernel, split, item.piece), nullptr, worker);
     for (std::int64_t n = item.first; n < item.last; ++n) {
       // Of a range, what most likely follows is known. Else others have taken as much meanwhile.
       const bool inside = n + 1 < item.last;

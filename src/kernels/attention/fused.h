@@ -54,12 +54,15 @@ struct FusedKernel {
 inline constexpr std::int64_t kFusedKeyBlock = 96;  // a multiple of every tile's keys
 inline constexpr std::int64_t kFusedKeyRest = 48;   // at most, that the last block takes in besides
 
-// The targets that were compiled, the best one first; not all of them may run on this CPU.
+// The targets that were compiled, the best one first; not all of them may run on this CPU. Of one
+// target, wider vectors come first.
 std::span<const FusedKernel> fused_kernels_f32();
 std::span<const FusedKernel> fused_kernels_f64();
 
 // The kernel of a target; null if this build has none. Where a target has several, they give the
-// same bits, and the one is chosen whose vectors the queries fill best.
+// same bits; the widest is chosen, unless the CPU is no slower with narrower vectors, the queries
+// fill these better, and it is not enough that what is left of them goes that way
+// (FusedSplit::rest).
 const FusedKernel* find_fused_kernel(const AttentionProblem& problem, SimdTarget target);
 // The kernel of the same target whose vectors are narrower; null if there is none.
 const FusedKernel* find_narrower_kernel(const FusedKernel& kernel);

@@ -169,26 +169,28 @@ class Tile {
     // From both ends to the middle: a CPU fetches on by the stride that it sees, and behind the
     // last column may lie what another core is writing.
     const std::int64_t tiles = columns / DR, upwards = (tiles + 1) / 2;
-    for (std::int64_t t = 0; t < tiles; ++t) {
-      const std::int64_t at = (t < upwards ? t : tiles - 1 - (t - upwards)) * DR;
-      weigh_tile<QV, DR, turned>(p, width, v + at * step, stride, n, from_zero, ot + at * width,
-                                 final.from(at));
-      ahead.step();
-    }
+    const auto weigh = [&](auto rows, std::int64_t at) HWY_ATTR {
+      weigh_tile<QV, decltype(rows)::value, turned>(p, width, v + at * step, stride, n, from_zero,
+                                                    ot + at * width, final.from(at));
+    };
+    const std::integral_constant<int, DR> whole;
     std::int64_t c = tiles * DR;
     if constexpr (DR > 4) {
-      for (; c + 4 <= columns; c += 4)
-        weigh_tile<QV, 4, turned>(p, width, v + c * step, stride, n, from_zero, ot + c * width,
-                                  final.from(c));
+      for (; c + 4 <= columns; c += 4) weigh(std::integral_constant<int, 4>(), c);
     }
     if (c + 2 <= columns) {
-      weigh_tile<QV, 2, turned>(p, width, v + c * step, stride, n, from_zero, ot + c * width,
-                                final.from(c));
+      weigh(std::integral_constant<int, 2>(), c);
       c += 2;
     }
-    if (c < columns)
-      weigh_tile<QV, 1, turned>(p, width, v + c * step, stride, n, from_zero, ot + c * width,
-                                final.from(c));
+    if (c < columns) weigh(std::integral_constant<int, 1>(), c);
+    for (std::int64_t t = tiles; t-- > upwards;) {
+      weigh(whole, t * DR);
+      ahead.step();
+    }
+    for (std::int64_t t = 0; t < upwards; ++t) {
+      weigh(whole, t * DR);
+      ahead.step();
+    }
   }
 
   // The tile of so many queries: one of 1, 2, …
