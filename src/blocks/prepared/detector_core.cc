@@ -24,9 +24,10 @@ PreparedLinear prepare(const ConvWeights& conv, const PrepareOptions& options) {
 // Smaller images are not worth a second way. (One pixel would have no lanes: see run_some_outputs.)
 constexpr std::int64_t kPixelsByHeads = 64;
 
-// Lines of an image between the memory of one thread and that of the next: a CPU fetches ahead by
-// the stride that it sees, and would take them from the other core.
-constexpr std::int64_t kLinesApart = 16;
+// So many bytes for each thread. Refuses what does not fit.
+std::int64_t of_threads(int threads, std::int64_t bytes) {
+  return padded_bytes(DType::u8, {threads, bytes});
+}
 
 Dims lines_of(const ImageSize& size, std::int64_t planes, int threads) {
   return {worker_count(size.B * planes, threads), kDepthwiseLines, depthwise_padded(size.W)};
@@ -69,13 +70,13 @@ std::int64_t PreparedDetector::Core::workspace(const ImageSize& size, DType dtyp
 std::int64_t PreparedDetector::Core::free_workspace(const ImageSize& size, DType dtype,
                                                     int threads) const {
   return std::max(padded_bytes(dtype, {size.B, qkv_.out(), size.H, size.W}),
-                  threads * own_workspace(size, dtype, threads));
+                  of_threads(threads, own_workspace(size, dtype, threads)));
 }
 
 std::int64_t PreparedDetector::Core::own_workspace(const ImageSize& size, DType dtype,
                                                    int threads) const {
   if (!has_heads_for(size, threads)) return 0;
-  return padded_bytes(dtype, {2 * key_dim_ + head_dim_ + kLinesApart, size.H, size.W});
+  return padded_bytes(dtype, {2 * key_dim_ + head_dim_ + kChannelsBetween, size.H, size.W});
 }
 
 void PreparedDetector::Core::run(const Scope& scope, const PixelImage& x,
@@ -278,7 +279,7 @@ std::int64_t PreparedPsaBlock::Core::hidden_bytes(const ImageSize& size, DType d
                                                   int threads) const {
   const std::int64_t all = padded_bytes(dtype, {size.B, expand_.out(), size.H, size.W});
   if (!PixelPieces(size, threads).worth()) return all;
-  return std::max(all, threads * hidden_apart(size, dtype, threads));
+  return std::max(all, of_threads(threads, hidden_apart(size, dtype, threads)));
 }
 
 void PreparedPsaBlock::Core::run(const Scope& scope, const PixelImage& x,
@@ -338,11 +339,13 @@ std::int64_t PreparedC2psa::Core::weight_bytes() const noexcept {
 std::int64_t PreparedC2psa::Core::workspace(const ImageSize& size, DType dtype, int threads) const {
   std::int64_t most = 0;
   for (const auto& block : blocks_) most = std::max(most, block->workspace(size, dtype, threads));
-  return halves_bytes(size, dtype) + most;
+  return halves_bytes(size, dtype, threads) + most;
 }
 
-std::int64_t PreparedC2psa::Core::halves_bytes(const ImageSize& size, DType dtype) const {
-  return padded_bytes(dtype, {size.B, cv1_.out() + PixelImage::kChannelsBetween, size.H, size.W});
+std::int64_t PreparedC2psa::Core::halves_bytes(const ImageSize& size, DType dtype,
+                                               int threads) const {
+  const std::int64_t between = PixelPieces(size, threads).worth() ? kChannelsBetween : 0;
+  return padded_bytes(dtype, {size.B, cv1_.out() + between, size.H, size.W});
 }
 
 void PreparedC2psa::Core::run(const Scope& scope, const TensorView& x,
@@ -352,6 +355,7 @@ void PreparedC2psa::Core::run(const Scope& scope, const TensorView& x,
   // The halves a and b lie in one buffer and the blocks rewrite b where it is: it is the concat.
   MutablePixelImage halves(
       Arena(scope.memory).take(scope.dtype, {size.B, channels, size.H, size.W}));
+  // As PixelSteps will decide.
   if (PixelPieces(size, scope.threads).worth() && PixelImage(x).is_flat() &&
       PixelImage(out).is_flat()) {
     halves = MutablePixelImage::in_pieces(halves.plain());
@@ -359,7 +363,7 @@ void PreparedC2psa::Core::run(const Scope& scope, const TensorView& x,
   const MutablePixelImage b = halves.channels_of(channels / 2, channels);
   PixelSteps waiting(scope);
   waiting.add({&cv1_, x, halves, Activation::silu, {}, "cv1"});
-  const Scope inner = scope.behind(halves_bytes(size, scope.dtype));
+  const Scope inner = scope.behind(halves_bytes(size, scope.dtype, scope.threads));
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     if (i > 0) waiting.run();  // the next block works in the same memory
     blocks_[i]->run(inner, b, b, waiting);

@@ -115,7 +115,7 @@ class PreparedC2psa::Core {
   WorkspacePool& pool() const noexcept { return pool_; }
 
  private:
-  std::int64_t halves_bytes(const ImageSize& size, DType dtype) const;
+  std::int64_t halves_bytes(const ImageSize& size, DType dtype, int threads) const;
 
   PreparedLinear cv1_, cv2_;
   std::vector<std::unique_ptr<const PreparedPsaBlock::Core>> blocks_;

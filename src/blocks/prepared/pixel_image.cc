@@ -11,8 +11,8 @@ constexpr std::int64_t kVector = 16;
 std::int64_t least_pixels() { return cpu_splits_wide_vectors() ? kVector / 2 : kVector; }
 
 // Pixels that a thread takes through all steps at once: what they become in between stays in its
-// second cache.
-constexpr std::int64_t kMostPixels = 256;
+// second cache. (Of 256, the lines of a piece would meet in the same sets of the first one.)
+constexpr std::int64_t kMostPixels = 240;
 
 // A view that was made of a mutable one.
 MutableTensorView writable(const TensorView& view) {
@@ -76,7 +76,7 @@ MutablePixelImage MutablePixelImage::channels_of(std::int64_t first, std::int64_
   return part;
 }
 
-MutableTensorView MutablePixelImage::plain() const { return writable(view_); }
+MutableTensorView MutablePixelImage::plain() const { return writable(PixelImage::plain()); }
 
 MutableTensorView MutablePixelImage::pixels(std::int64_t b, PixelRange piece, int worker) const {
   return writable(PixelImage::pixels(b, piece, worker));

@@ -3,6 +3,7 @@
 // Where the pixels of images lie, and how they are dealt out to threads.
 
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 
 #include "qkv/tensor.h"
@@ -13,6 +14,10 @@ namespace qkv {
 struct ImageSize {
   std::int64_t B = 0, H = 0, W = 0;
 };
+
+// Room that is left between the memory of one thread and that of the next, for as many channels. A
+// CPU fetches on by the stride that it sees, and would take lines from the other core.
+inline constexpr std::int64_t kChannelsBetween = 16;
 
 struct PixelRange {
   std::int64_t begin = 0, end = 0;
@@ -49,8 +54,6 @@ class PixelPieces {
 //               [C, pixels], from one piece to the next; else plain, in the same memory
 class PixelImage {
  public:
-  enum class Lies { plain, in_pieces, apart };
-
   PixelImage() = default;                                // none
   PixelImage(const TensorView& plain) : view_(plain) {}  // NOLINT: implicit, as views are
   bool has_value() const { return view_.has_value(); }
@@ -63,15 +66,17 @@ class PixelImage {
   bool is_flat() const;
 
   // All of it, [B, C, H, W]. Not in pieces.
-  const TensorView& plain() const { return view_; }
-  // Pixels of a piece of image b, [1, pixels, C].
+  const TensorView& plain() const {
+    assert(!is_in_pieces());
+    return view_;
+  }
+  // Pixels of a piece of image b, one of PixelPieces, as [1, pixels, C]. `worker` says whose, where
+  // each has its own.
   TensorView pixels(std::int64_t b, PixelRange piece, int worker) const;
 
-  // In pieces: room that is left between them, for as many channels. A CPU fetches on by the stride
-  // that it sees, and would take lines from the core that has the next piece.
-  static constexpr std::int64_t kChannelsBetween = 16;
-
  protected:
+  enum class Lies { plain, in_pieces, apart };
+
   TensorView view_;
   Lies lies_ = Lies::plain;
   // In pieces: of `all_` channels of a piece, those from first_ on. view_ says how many, and where

@@ -391,6 +391,39 @@ TEST(PreparedC2psa, PiecesOfPixelsChangeNoBit) {
   }
 }
 
+// The same without shortcuts, projections or positions, into 16 bits, of channels that lie last,
+// and in f64.
+TEST(PreparedC2psa, PiecesOfPixelsWhateverTheBlockIs) {
+  const DetectorParts parts;
+  PsaBlockWeights bare = parts.psa(false);
+  bare.attention.proj = bare.attention.pe = {};
+  PsaBlockWeights with_shortcut = bare;
+  with_shortcut.shortcut = true;
+  const PreparedC2psa prepared({{parts.cv1, {}}, {parts.cv2, {}}, {bare, with_shortcut}});
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const Tensor x = random_tensor({2, 14, 10, 26}, 14, 1, dtype);
+    const Tensor last = Tensor::copy_of(x.view().permute({0, 2, 3, 1}));
+    const Dims shape{2, 13, 10, 26};
+    Tensor one(dtype, shape), half(DType::bf16, shape);
+    prepared.forward(x, one, {.threads = 1});
+    prepared.forward(x, half, {.threads = 1});
+    for (const int threads : {2, 3}) {
+      const BlockOptions options{.threads = threads};
+      Tensor out(dtype, shape), out_half(DType::bf16, shape), out_last(dtype, {2, 10, 26, 13});
+      prepared.forward(x, out, options);
+      EXPECT_TRUE(same_bits(out, one)) << name_of(dtype) << " on " << threads;
+      prepared.forward(x, out_half, options);
+      EXPECT_TRUE(same_bits(out_half, half)) << name_of(dtype) << " on " << threads;
+      prepared.forward(last.view().permute({0, 3, 1, 2}), out_last.view().permute({0, 3, 1, 2}),
+                       options);
+      EXPECT_TRUE(same_bits(Tensor::copy_of(out_last.view().permute({0, 3, 1, 2})), one))
+          << name_of(dtype) << " on " << threads << ", channels last";
+    }
+  }
+  Tensor none(DType::f32, {0, 14, 10, 26}), no_out(DType::f32, {0, 13, 10, 26});
+  prepared.forward(none, no_out, {.threads = 2});
+}
+
 // Several calls at once share the weights, not the memory.
 TEST(Prepared, CallsAtOnce) {
   const Mha w(24, 3, 1);

@@ -83,7 +83,7 @@ class PanelRun {
     } else {
       find_rows();
     }
-    const std::int64_t depth = panel_depth(p_);
+    const std::int64_t depth = panel_depth(p_, W);
     for (std::int64_t o = unit_.output_begin; o < unit_.output_end; o += outputs_) {
       outputs_ = std::min(W - (p_.first + o) % W, unit_.output_end - o);
       enter_panel(o);
@@ -349,7 +349,8 @@ class PanelRun {
     }
   }
 
-  // A line of sums becomes a line of y, whatever that is.
+  // A line of sums becomes a line of y, whatever that is. Lanes past the last may hold anything:
+  // they are computed with, and go nowhere.
   template <Activation kActivation, bool kOneBias>
   HWY_INLINE void finish_line(Real* sums, std::int64_t count, std::int64_t bias, std::int64_t y_at,
                               std::int64_t y_step, std::int64_t z_at, std::int64_t z_step) {

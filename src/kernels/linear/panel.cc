@@ -79,7 +79,8 @@ void look_ahead(const PanelProblem& p, std::int64_t width, std::int64_t count, s
   const std::int64_t begin = unit.output_begin / width * bytes;
   const std::int64_t end = parts(unit.output_end, width) * bytes;
   std::int64_t from = end + index * (end - begin) / count;
-  if (count == 1 && p.bytes == nullptr) from = begin + bytes / parts(p.call.in, panel_depth(p));
+  if (count == 1 && p.bytes == nullptr)
+    from = begin + bytes / parts(p.call.in, panel_depth(p, width));
   if (from >= all) return;
   unit.ahead = weights + from;
   unit.ahead_bytes = std::min(all - from, (end - begin) / count);

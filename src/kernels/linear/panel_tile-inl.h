@@ -81,7 +81,8 @@ class PanelAhead {
 //   kAlong: rows lie side by side, i is `a_stride` apart.
 enum class Scalars { kAcross, kAlong };
 
-// Whether a tile may end with half a vector of b: where that costs half, fewer lanes are empty.
+// Whether a tile may end with half a vector of b. Then pixels that leave half a vector are read
+// where they lie and, where half a vector costs half (Zen 4), fewer lanes are empty.
 template <typename Real>
 inline constexpr bool kHasHalves = HWY_TARGET == HWY_AVX3 && sizeof(Real) == 4;
 

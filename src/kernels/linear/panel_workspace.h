@@ -12,12 +12,13 @@ namespace qkv {
 
 // Steps of a sum that are done at a time. A panel's block of them stays in a core's second cache
 // beside the rows that it meets, or that many values of pixels in the first, where all outputs of
-// the panel meet them; but where a wide vector is long in being stored (Zen 4), it pays to bring
-// pixels from the second cache again rather than to put sums down. Blocks are of even size, so that
-// none is short.
-inline std::int64_t panel_depth(const PanelProblem& p) {
+// the panel meet them; but where a wide vector is long in being stored (f32 of AVX-512 on Zen 4),
+// it pays to bring pixels from the second cache again rather than to put sums down. Blocks are of
+// even size, so that none is short.
+inline std::int64_t panel_depth(const PanelProblem& p, std::int64_t width) {
   const std::int64_t in = p.call.in;
-  const std::int64_t most = !p.channels ? 768 : cpu_splits_wide_vectors() ? 512 : 96;
+  const bool slow_stores = cpu_splits_wide_vectors() && width >= 64;
+  const std::int64_t most = !p.channels ? 768 : slow_stores ? 512 : 96;
   if (in <= most) return in;
   const std::int64_t blocks = (in + most - 1) / most;
   return (in + blocks - 1) / blocks;
@@ -39,7 +40,7 @@ struct PanelWorkspace {
       array = reinterpret_cast<Real*>(at + used);
       used += (count * static_cast<std::int64_t>(sizeof(Real)) + 63) / 64 * 64;
     };
-    const std::int64_t depth = panel_depth(p);
+    const std::int64_t depth = panel_depth(p, width);
     x_in_place = rows_in_place(p);
     const bool bytes_only = p.bytes != nullptr;
     const std::int64_t copied = p.channels ? width : x_in_place || bytes_only ? 0 : unit_rows;
