@@ -39,6 +39,9 @@ class EncoderLayer:
         "gelu" with timm's names and "relu" with PyTorch's, unless given.
     eps : float
         Of the norms: 1e-6 with timm's names and 1e-5 with PyTorch's, unless given.
+    storage : "f32", "f16", "bf16" or "int8"
+        How the weights of products are kept: as they are, unless given. "int8" has a scale for each output, and
+        rounds what goes in, too, token by token: more than twice as fast where the CPU has VNNI, some 2.5 % off.
 
     Call it with x [B, T, width] and options of `qkv.attention`; returns the same shape.
 
@@ -56,7 +59,7 @@ class EncoderLayer:
 
     def __init__(self, weights: Any, num_heads: Optional[int] = None, *, prefix: str = "",
                  norm_first: Optional[bool] = None, activation: Optional[str] = None,
-                 eps: Optional[float] = None) -> None:
+                 eps: Optional[float] = None, storage: Optional[str] = None) -> None:
         if hasattr(weights, "state_dict"):
             num_heads, norm_first, eps = _of_module(weights, num_heads, norm_first, eps)
             weights = weights.state_dict()
@@ -79,7 +82,7 @@ class EncoderLayer:
         self.num_heads: int = block.heads
         self._layer = _EncoderLayer(block, parts, activation or usual,
                                     is_first if norm_first is None else bool(norm_first),
-                                    float(usual_eps if eps is None else eps))
+                                    float(usual_eps if eps is None else eps), storage)
 
     def __repr__(self) -> str:
         return f"qkv.EncoderLayer(num_heads={self.num_heads})"
@@ -111,6 +114,8 @@ class ViT:
         ViTModel) or of timm.
     num_heads : int
         Needed for timm's where its heads are not 64 wide and config.json does not say it.
+    storage : "f32", "f16", "bf16" or "int8"
+        As in `qkv.EncoderLayer`.
 
     Call it with pixels [B, C, H, W], normalised as the model wants them; returns [B, classes], or for a model
     without a head [B, width].
@@ -124,8 +129,8 @@ class ViT:
     (1, 1000)
     """
 
-    def __init__(self, folder: Any, num_heads: Optional[int] = None) -> None:
-        self._model = _VisionModel(os.fspath(folder), num_heads)
+    def __init__(self, folder: Any, num_heads: Optional[int] = None, *, storage: Optional[str] = None) -> None:
+        self._model = _VisionModel(os.fspath(folder), num_heads, storage)
 
     @property
     def image_shape(self) -> Tuple[int, ...]:

@@ -94,6 +94,13 @@ int read_word(std::string_view name, nb::handle word,
   refuse_value(name, expected, shown(word));
 }
 
+WeightStorage read_storage(nb::handle storage) {
+  if (storage.is_none()) return WeightStorage::as_given;
+  constexpr WeightStorage kinds[] = {WeightStorage::f32, WeightStorage::f16, WeightStorage::bf16,
+                                     WeightStorage::i8};
+  return kinds[read_word("storage", storage, {"f32", "f16", "bf16", "int8"})];
+}
+
 bool read_bool(std::string_view name, nb::handle value) {
   if (!nb::isinstance<nb::bool_>(value)) refuse_type(name, "True or False", shown(value));
   return value.is(Py_True);

@@ -11,6 +11,7 @@
 
 #include "array.h"
 #include "qkv/attention.h"
+#include "qkv/linear.h"
 
 namespace qkv::python {
 
@@ -26,6 +27,9 @@ int read_threads(nanobind::handle threads);
 // One of the words, by position.
 int read_word(std::string_view name, nanobind::handle word,
               std::initializer_list<std::string_view> words);
+
+// How weights are kept: None (as they are given), "f32", "f16", "bf16" or "int8".
+WeightStorage read_storage(nanobind::handle storage);
 
 // A bool.
 bool read_bool(std::string_view name, nanobind::handle value);

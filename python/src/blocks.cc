@@ -200,7 +200,7 @@ class Block {
 class EncoderLayer {
  public:
   EncoderLayer(const Block& attention, const nb::dict& parts, const std::string& activation,
-               bool norm_first, double eps) {
+               bool norm_first, double eps, nb::handle storage) {
     try {
       EncoderLayerWeights w;
       if (const auto* vit = std::get_if<VitWeights>(&attention.weights())) {
@@ -222,7 +222,7 @@ class EncoderLayer {
       w.scale2 = part("scale2");
       w.activation = read_activation(activation);
       w.norm_first = norm_first;
-      prepared_.emplace(w);
+      prepared_.emplace(w, PrepareOptions{.storage = read_storage(storage)});
     } catch (const Error& error) {
       rethrow_as(kName, error);
     }
@@ -289,9 +289,9 @@ void bind_blocks(nb::module_& module) {
       .def_prop_ro("heads", &Block::heads)
       .def_prop_ro("prefix", &Block::prefix);
   nb::class_<EncoderLayer>(module, "EncoderLayer")
-      .def(nb::init<const Block&, const nb::dict&, const std::string&, bool, double>(),
+      .def(nb::init<const Block&, const nb::dict&, const std::string&, bool, double, nb::handle>(),
            nb::arg("attention"), nb::arg("parts"), nb::arg("activation"), nb::arg("norm_first"),
-           nb::arg("eps"))
+           nb::arg("eps"), nb::arg("storage").none())
       .def("forward", &EncoderLayer::forward, nb::arg("x").none(), nb::arg("options"),
            nb::arg("out").none(), nb::arg("threads").none());
 }

@@ -23,10 +23,18 @@ namespace nb = nanobind;
 namespace qkv::python {
 namespace {
 
+PrepareOptions read_options(nb::handle storage) {
+  try {
+    return {.storage = read_storage(storage)};
+  } catch (const Error& error) {
+    rethrow_as("qkv.ViT", error);
+  }
+}
+
 class Vision {
  public:
-  Vision(const std::string& folder, std::optional<std::int64_t> heads)
-      : Vision(load_vision(folder, heads)) {}
+  Vision(const std::string& folder, std::optional<std::int64_t> heads, nb::handle storage)
+      : Vision(folder, heads, read_options(storage)) {}
 
   nb::object forward(nb::handle pixels, nb::handle out, nb::handle threads) const {
     try {
@@ -70,8 +78,13 @@ class Vision {
   std::string plan(std::int64_t B) const { return to_string(model_.plan(B)); }
 
  private:
-  explicit Vision(VisionModel&& loaded)
-      : model_(loaded.weights), labels_(std::move(loaded.labels)), origin_(loaded.origin) {}
+  Vision(const std::string& folder, std::optional<std::int64_t> heads,
+         const PrepareOptions& options)
+      : Vision(load_vision(folder, heads), options) {}
+  Vision(VisionModel&& loaded, const PrepareOptions& options)
+      : model_(loaded.weights, options),
+        labels_(std::move(loaded.labels)),
+        origin_(loaded.origin) {}
 
   PreparedVision model_;
   std::vector<std::string> labels_;
@@ -82,8 +95,8 @@ class Vision {
 
 void bind_vision(nb::module_& module) {
   nb::class_<Vision>(module, "VisionModel")
-      .def(nb::init<const std::string&, std::optional<std::int64_t>>(), nb::arg("folder"),
-           nb::arg("heads").none())
+      .def(nb::init<const std::string&, std::optional<std::int64_t>, nb::handle>(),
+           nb::arg("folder"), nb::arg("heads").none(), nb::arg("storage").none())
       .def("forward", &Vision::forward, nb::arg("pixels").none(), nb::arg("out").none(),
            nb::arg("threads").none())
       .def("plan", &Vision::plan, nb::arg("batch"))

@@ -101,6 +101,28 @@ def test_goals_are_judged_by_the_peak_of_the_run():
     assert report.goal_cell(row, best / 0.7) == "below 80 %"
 
 
+def test_rows_are_judged_beside_others():
+    rows = made_up_report()["shapes"][:2]
+    rows[1].update(beside=rows[0]["name"], slower=15)
+    ours = rows[1]["results"]["qkv"]["fused"]
+    ours["seconds"] = 1.1e-3
+    assert report.goal_cell(rows[1], 4000, rows) == "+10.0 %: met"
+    ours["seconds"] = 1.2e-3
+    assert report.goal_cell(rows[1], 4000, rows) == "+20.0 %: above 15 %"
+    rows[1].update(slower=None, faster=2)
+    ours["seconds"] = 4e-4
+    assert report.goal_cell(rows[1], 4000, rows) == f"2.50× {rows[0]['name']}: met"
+    assert report.goal_cell(rows[1], 4000, rows[1:]) == ""
+
+
+def test_narrow_weights_are_ours_alone():
+    row = dict(name="small", kind="vit_layer", T=5, dim=128, heads=4, storage="int8")
+    answer = Worker("qkv", 1).prepare(row)["fused"]
+    assert 1e-3 < answer["error"] < 0.05
+    pytest.importorskip("torch")
+    assert Worker("torch", 1).prepare(row) == {}
+
+
 def test_the_program(tmp_path):
     listed = subprocess.run([sys.executable, str(BENCH / "compare"), "--list", "--only-us", "--shapes", "B32-T20"],
                             capture_output=True, text=True, env={"PYTHONPATH": ":".join(sys.path), "QKV_BENCH_PYTHON": sys.executable})

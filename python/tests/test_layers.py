@@ -21,6 +21,20 @@ def test_encoder_layer_of_pytorch(norm_first):
         torch.testing.assert_close(qkv.EncoderLayer(theirs)(x, causal=True), theirs(x, hidden), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("storage, off", [("f32", 0), ("bf16", 0.01), ("f16", 0.001), ("int8", 0.03)])
+def test_encoder_layer_stored_narrow(storage, off):
+    random = np.random.default_rng(0)
+    shapes = {"attn.qkv": (192, 64), "attn.proj": (64, 64), "mlp.fc1": (256, 64), "mlp.fc2": (64, 256)}
+    weights = {f"{name}.weight": (random.normal(size=s) / s[1] ** 0.5).astype(np.float32) for name, s in shapes.items()}
+    weights.update({f"norm{n}.weight": np.ones(64, np.float32) for n in (1, 2)})
+    x = random.normal(size=(2, 20, 64)).astype(np.float32)
+    exact = qkv.EncoderLayer(weights, 4)(x)
+    error = np.linalg.norm(qkv.EncoderLayer(weights, 4, storage=storage)(x) - exact) / np.linalg.norm(exact)
+    assert (error > 0) == (off > 0) and error <= off
+    with pytest.raises(ValueError, match='qkv.EncoderLayer.* storage: expected "f32", .* or "int8", found .*int4'):
+        qkv.EncoderLayer(weights, 4, storage="int4")
+
+
 def test_encoder_layer_refuses():
     weights = {"self_attn.in_proj_weight": np.ones((24, 8)), "self_attn.out_proj.weight": np.ones((8, 8)),
                "linear1.weight": np.ones((16, 8)), "linear2.weight": np.ones((8, 16))}
@@ -57,6 +71,8 @@ def test_vision_transformer_of_transformers(tmp_path):
 def test_vision_transformer_refuses(tmp_path):
     with pytest.raises(OSError):
         qkv.ViT(tmp_path / "nothing")
+    with pytest.raises(ValueError, match='qkv.ViT.* storage: expected "f32", .* or "int8", found'):
+        qkv.ViT(tmp_path / "nothing", storage="int4")
 
 
 def test_plan_of_a_block():
