@@ -29,6 +29,10 @@ class BlockProblem:
     layers: int = 1
     goal: object = None
     enough: float = 80.0  # % of peak that meets any ratio
+    storage: str = None  # of our weights, where they are not f32: a row without peers
+    beside: str = None  # as in Problem
+    slower: float = None
+    faster: float = None
 
     def __post_init__(self):
         if not isinstance(self.goal, (list, type(None))):

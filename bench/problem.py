@@ -39,6 +39,9 @@ class Problem:
     weights: int = 0
     layout: str = "bhtd"
     goal: list = None
+    beside: str = None  # another row, which it is judged by:
+    slower: float = None  # at most so many % slower,
+    faster: float = None  # at least so many times as fast
     memory: bool = False
     Hq: int = field(init=False)
     Hkv: int = field(init=False)

@@ -53,9 +53,25 @@ def cell(row, library, peak):
     return f"{milliseconds(result['seconds'])}{mark} ({share})"
 
 
-def goal_cell(row, peak):
+def beside_cell(row, rows):
+    """Whether a row is as fast as it should be beside another row of ours."""
+    ours = best_variant(row["results"].get("qkv"))
+    other = [best_variant(each["results"].get("qkv")) for each in rows if each["name"] == row["beside"]]
+    if not ours or not other or not other[0]:
+        return ""
+    times = other[0][1]["seconds"] / ours[1]["seconds"]
+    if row.get("faster"):
+        off = f", {ours[1]['error']:.1%} off" if row.get("storage") else ""
+        return f"{times:.2f}× {row['beside']}{off}: " + ("met" if times >= row["faster"] else f"below {row['faster']}×")
+    percent = 100 * (1 / times - 1)
+    return f"{percent:+.1f} %: " + ("met" if percent <= row["slower"] else f"above {row['slower']} %")
+
+
+def goal_cell(row, peak, rows=()):
     """Whether the row's goal is met: the share of the run's peak, and the ratio (or enough of that peak). What the probes
     beside the samples say is kinder, and for reading only."""
+    if row.get("beside"):
+        return beside_cell(row, rows)
     ours, ratio = best_variant(row["results"].get("qkv")), ratio_to_best_peer(row)
     if not row.get("goal") or not ours or not ratio:
         return ""
@@ -85,7 +101,7 @@ def table(report):
     for row in report["shapes"]:
         ratio = ratio_to_best_peer(row)
         lines.append([row["name"], *(cell(row, name, peak) for name in libraries),
-                      f"{ratio[0]:.2f}× {TITLES[ratio[1]]}" if ratio else "–", goal_cell(row, peak)])
+                      f"{ratio[0]:.2f}× {TITLES[ratio[1]]}" if ratio else "–", goal_cell(row, peak, report["shapes"])])
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     return "\n".join("  ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip()
                      for line in lines)

@@ -40,7 +40,8 @@ def prepare(problem, threads):
     block_class = getattr(qkv, CLASSES[problem.kind], None)
     if block_class is None:
         raise Unsupported(f"qkv has no {CLASSES[problem.kind]} yet")
-    block = block_class(problem.weights if problem.kind != "vit_model" else saved(problem), problem.heads)
+    stored = {"storage": problem.storage} if problem.storage else {}
+    block = block_class(problem.weights if problem.kind != "vit_model" else saved(problem), problem.heads, **stored)
     x = problem.input
     out = aligned(block(x, threads=threads).shape)
     return Prepared(repeat(lambda: block(x, out=out, threads=threads)), lambda: out)
