@@ -41,7 +41,7 @@ class EncoderLayer:
         Of the norms: 1e-6 with timm's names and 1e-5 with PyTorch's, unless given.
     storage : "f32", "f16", "bf16" or "int8"
         How the weights of products are kept: as they are, unless given. "int8" has a scale for each output, and
-        rounds what goes in, too, token by token: more than twice as fast where the CPU has VNNI, some 2.5 % off.
+        rounds what goes in, too, token by token: more than twice as fast where the CPU has VNNI, 1 to 2.5 % off.
 
     Call it with x [B, T, width] and options of `qkv.attention`; returns the same shape.
 
