@@ -3,6 +3,7 @@
 
 #include "qkv/attention.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -104,6 +105,27 @@ TEST_P(AttentionCases, MatchesTheOracleInEveryStage) {
     expect_near("lse", r.lse, e.lse, lse_slack, u, u);
     EXPECT_TRUE(c.out->guards_intact());
   });
+}
+
+TEST_P(AttentionCases, SoftcapsOfAnySize) {
+  constexpr double kCaps[] = {1e-300, 1e-50, 1e-40, 1e-25, 0.5, 1e4, 1e25, 1e35, 3e38, 1e300};
+  for (int n = 0; n < share_of(24); ++n) {
+    AttentionCase c(static_cast<std::uint64_t>(n));
+    c.options.kernel = GetParam().kernel;
+    c.options.target = GetParam().target;
+    for (const double cap : kCaps) {
+      SCOPED_TRACE(fmt::format("{} but softcap {}", c.description, cap));
+      c.options.softcap = cap;
+      if (n % 4 == 0) c.options.scale = 0;  // 0 / 0 has to be 0
+      const AttentionOracle e =
+          attention_oracle(c.query->view(), c.key->view(), c.value->view(), c.options);
+      const Result r = run(c, c.options);
+      const double u = rounding_unit(accumulation(c.dtype));
+      expect_near("masked", r.masked, e.masked, e.score_slack, u, u);
+      expect_near("out", r.out, e.out, e.out_slack, u, rounding_unit(c.dtype));
+      if (HasFatalFailure()) return;
+    }
+  }
 }
 
 TEST_P(AttentionCases, RawScoresExistForHiddenKeysToo) {

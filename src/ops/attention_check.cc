@@ -57,7 +57,6 @@ void check_numbers(const AttentionOptions& options, AttentionProblem& p) {
       kRefuse.value("softcap", "a finite number above 0 (leave it out for none)",
                     fmt::format("{}", *options.softcap));
     }
-    p.softcap = *options.softcap;
   }
   for (const auto& [name, side] : {std::pair{"window.left", options.window.left},
                                    std::pair{"window.right", options.window.right}}) {
@@ -72,6 +71,12 @@ void check_numbers(const AttentionOptions& options, AttentionProblem& p) {
     kRefuse.value("threads", "0 (default) or more", fmt::format("{}", options.threads));
   }
   p.accumulate_f64 = p.query.dtype() == DType::f64 || options.accumulate == Accumulate::f64;
+  if (options.softcap) {
+    // Of what is computed in, so that the cap and its inverse are normal numbers: beyond that a
+    // score is next to 0 beside eps, or is not capped at all.
+    const double most = p.accumulate_f64 ? 0x1p1022 : 0x1p126;
+    p.softcap = std::clamp(*options.softcap, 1 / most, most);
+  }
 }
 
 void check_target(const AttentionOptions& options) {

@@ -116,11 +116,15 @@ class Run {
       std::fill_n(b_.slopes + h * p_.Tq, p_.Tq, slope);
     }
     // Into the queries go scale and the change to units of ln 2, or the division by the softcap.
-    const double factor = p_.softcap > 0 ? p_.scale / p_.softcap : p_.scale * kLog2e;
+    const double factor = p_.softcap > 0 ? p_.scale / softcap() : p_.scale * kLog2e;
     for (std::int64_t n = 0; n < p_.B * p_.Hq * p_.Tq; ++n) {
       scale_query(n, static_cast<float>(factor));
     }
   }
+
+  // Queries are divided by it, in f32: within these limits none becomes an infinity or loses digits
+  // that count, and beyond them scores are 0 to 2^-30, or are not capped.
+  double softcap() const { return std::clamp(p_.softcap, 0x1p-30, 0x1p110); }
 
   void unit(std::int64_t item, int worker) const {
     std::int64_t b = 0;
@@ -140,7 +144,7 @@ class Run {
       u.slopes = b_.slopes + head % p_.Hkv * s_.rows;
       u.positions = b_.positions + b * s_.rows;
     }
-    u.softcap = static_cast<float>(p_.softcap * kLog2e);
+    u.softcap = p_.softcap > 0 ? static_cast<float>(softcap() * kLog2e) : 0;
     u.begin = chunk * chunks.length;
     u.length = chunks.length;
     u.scores = b_.scores + worker * decode_scratch(s_.rows, s_.chunk);

@@ -46,7 +46,7 @@ struct AttentionProblem {
   TensorView offsets, prefix, key_lengths, query_starts, key_starts;  // as in AttentionOptions
   AttentionStages stages;
   double scale = 1;
-  double softcap = 0;  // 0: none
+  double softcap = 0;  // 0: none; it and its inverse are normal numbers of what is computed in
   bool causal = false;
   bool bottom_right = false;  // the offset of a sequence is its Tk - Tq
   Window window;

@@ -434,11 +434,13 @@ class Decode {
     const std::int64_t distance = u_.slopes != nullptr ? keys.begin - u_.positions[r] : 0;
     const V slope = hn::Set(d, u_.slopes != nullptr ? u_.slopes[r] : 0.0f);
     for (std::int64_t j = 0; j < keys.end - keys.begin; j += N) {
-      V x = hn::LoadU(d, s + j);
-      if (u_.softcap > 0) x = hn::Mul(cap, tanh(d, x));
+      V x[] = {hn::LoadU(d, s + j)};
+      if (u_.softcap > 0) {
+        tanh_of(d, x);
+        x[0] = hn::Mul(cap, x[0]);
+      }
       const V away = hn::Add(hn::Set(d, static_cast<float>(distance + j)), hn::Iota(d, 0));
-      x = hn::NegMulAdd(slope, hn::Abs(away), x);
-      hn::StoreU(x, d, s + j);
+      hn::StoreU(hn::NegMulAdd(slope, hn::Abs(away), x[0]), d, s + j);
     }
   }
 

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/simd/exp-inl.h"
 
@@ -90,12 +91,24 @@ struct ScoreTile {
     V max_, scaled_;
   };
 
-  // s = cap·tanh(s / cap)
+  // s = limit·tanh(s / limit), of a limit whose inverse is a normal number, too.
   void softcap(Real limit) const {
-    const V cap = hn::Set(d, limit);
-    for (std::int64_t i = 0; i < size(); i += N) {
-      hn::StoreU(hn::Mul(cap, tanh(d, hn::Div(hn::LoadU(d, s + i), cap))), d, s + i);
+    const V cap = hn::Set(d, limit), inverse = hn::Set(d, Real{1} / limit);
+    const auto cap_next = [&](auto vectors_at_once, std::int64_t i) HWY_ATTR {
+      constexpr int n = decltype(vectors_at_once)::value;
+      V x[n];
+      HWY_UNROLL(4)
+      for (int k = 0; k < n; ++k) x[k] = hn::Mul(hn::LoadU(d, s + i + k * N), inverse);
+      tanh_of(d, x);
+      HWY_UNROLL(4)
+      for (int k = 0; k < n; ++k) hn::StoreU(hn::Mul(cap, x[k]), d, s + i + k * N);
+    };
+    constexpr int kMost = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 4 : 2;  // by registers
+    std::int64_t i = 0;
+    for (; i + kMost * N <= size(); i += kMost * N) {
+      cap_next(std::integral_constant<int, kMost>(), i);
     }
+    for (; i < size(); i += N) cap_next(std::integral_constant<int, 1>(), i);
   }
 
   // s = s + addend, and the largest of each query. Where the addend is -inf the entry is hidden,

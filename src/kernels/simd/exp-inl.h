@@ -90,6 +90,16 @@ HWY_INLINE hn::Vec<D> at_least(D, hn::Vec<D> low, hn::Vec<D> z) {
 #endif
 }
 
+// min(z, high), and NaN stays NaN.
+template <class D>
+HWY_INLINE hn::Vec<D> at_most(D, hn::Vec<D> high, hn::Vec<D> z) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
+  return hn::Min(high, z);  // as above
+#else
+  return hn::IfThenElse(hn::Gt(z, high), high, z);
+#endif
+}
+
 // 2^z, for z ≤ 127. What would be denormal is 0 exactly, but for a factor √2 below the smallest
 // normal number on some targets: denormals make the products that follow slow, and add nothing to a
 // sum that has a 1 in it. NaN stays NaN, -inf gives 0.
@@ -122,29 +132,57 @@ HWY_INLINE hn::Vec<D> exp2_or_zero(D d, hn::Vec<D> z) {
   return hn::Mul(polynomial(d, r, C::kExp2), power);
 }
 
-// tanh(x) = (e^2x - 1) / (e^2x + 1), where e^2x - 1 is found without cancellation, so that small x
-// are as exact as large ones.
+// a / b for b from 1 to 2^100, to a unit in the last place. AVX-512 makes it of a guess and a
+// correction of the quotient: four operations, where Intel's CPUs are busy with a division for ten
+// cycles or more.
 template <class D>
-HWY_INLINE hn::Vec<D> tanh(D d, hn::Vec<D> x) {
+HWY_INLINE hn::Vec<D> quotient(D, hn::Vec<D> a, hn::Vec<D> b) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  if constexpr (sizeof(hn::TFromD<D>) == 4 && hn::MaxLanes(D()) >= 8) {
+    hn::Vec<D> inverse;  // to 2^-14
+    if constexpr (hn::MaxLanes(D()) == 16) inverse = hn::Vec<D>{_mm512_rcp14_ps(b.raw)};
+    if constexpr (hn::MaxLanes(D()) == 8) inverse = hn::Vec<D>{_mm256_rcp14_ps(b.raw)};
+    const auto guess = hn::Mul(a, inverse);
+    return hn::MulAdd(hn::NegMulAdd(guess, b, a), inverse, guess);
+  }
+#endif
+  return hn::Div(a, b);
+}
+
+// x = tanh(x) of n vectors, step by step in all of them: each is a chain of some twenty operations
+// that wait for each other, and a CPU looks ahead over only so many chains. tanh(x) = (e^2x - 1) /
+// (e^2x + 1), where e^2x - 1 is found without cancellation, so that small x are as exact as large.
+template <class D, int n>
+HWY_INLINE void tanh_of(D d, hn::Vec<D> (&x)[n]) {
   using Real = hn::TFromD<D>;
+  using V = hn::Vec<D>;
   using C = ExpConstants<Real>;
-  const auto one = hn::Set(d, Real{1});
-  const auto magic = hn::Set(d, C::kMagic);
-  // tanh is ±1 from here on: the exponent stays small. NaN stays NaN.
-  const auto limit = hn::Set(d, sizeof(Real) == 4 ? Real{32} : Real{64});
-  const auto two_log2e = hn::Set(d, static_cast<Real>(2.88539008177792681471984936200378427));
-  const auto magnitude = hn::Abs(x);
-  auto z = hn::Mul(magnitude, two_log2e);
-  z = hn::IfThenElse(hn::Gt(z, limit), limit, z);
-  const auto biased = hn::Add(z, magic);
-  const auto r = hn::Sub(z, hn::Sub(biased, magic));
   const hn::RebindToSigned<D> di;
-  const auto power = hn::BitCast(d, hn::ShiftLeft<C::kMantissa>(hn::BitCast(di, biased)));
-  // 2^z - 1 = 2ⁿ·(2^r - 1) + (2ⁿ - 1)
-  const auto r_part = hn::Mul(polynomial(d, r, C::kExp2m1), r);
-  const auto expm1 = hn::MulAdd(power, r_part, hn::Sub(power, one));
-  const auto result = hn::Div(expm1, hn::Add(expm1, hn::Set(d, Real{2})));
-  return hn::CopySign(result, x);
+  const V one = hn::Set(d, Real{1}), two = hn::Set(d, Real{2}), magic = hn::Set(d, C::kMagic);
+  // tanh is ±1 from here on: the exponent stays small. NaN stays NaN.
+  const V limit = hn::Set(d, sizeof(Real) == 4 ? Real{32} : Real{64});
+  const V two_log2e = hn::Set(d, static_cast<Real>(2.88539008177792681471984936200378427));
+  constexpr int kTerms = sizeof(C::kExp2m1) / sizeof(Real);
+  V r[n], power[n], sum[n];
+  HWY_UNROLL(4)
+  for (int k = 0; k < n; ++k) {
+    const V z = at_most(d, limit, hn::Mul(hn::Abs(x[k]), two_log2e));
+    const V biased = hn::Add(z, magic);
+    r[k] = hn::Sub(z, hn::Sub(biased, magic));
+    power[k] = hn::BitCast(d, hn::ShiftLeft<C::kMantissa>(hn::BitCast(di, biased)));
+    sum[k] = hn::Set(d, C::kExp2m1[kTerms - 1]);
+  }
+  HWY_UNROLL(12)
+  for (int term = kTerms - 2; term >= 0; --term) {
+    HWY_UNROLL(4)
+    for (int k = 0; k < n; ++k) sum[k] = hn::MulAdd(sum[k], r[k], hn::Set(d, C::kExp2m1[term]));
+  }
+  HWY_UNROLL(4)
+  for (int k = 0; k < n; ++k) {
+    // 2^z - 1 = 2ⁿ·(2^r - 1) + (2ⁿ - 1)
+    const V expm1 = hn::MulAdd(power[k], hn::Mul(sum[k], r[k]), hn::Sub(power[k], one));
+    x[k] = hn::CopySign(quotient(d, expm1, hn::Add(expm1, two)), x[k]);
+  }
 }
 
 }  // namespace qkv::HWY_NAMESPACE
