@@ -99,7 +99,7 @@ endif()
 
 # What is tuned otherwise on another CPU, as it would be there (QKV_CPU: src/base/cpu.h).
 if(NOT CMAKE_CROSSCOMPILING)
-  foreach(cpu zen4 zen5 other)
+  foreach(cpu sapphire zen4 zen5 other)
     add_test(NAME tests.tuned_for_${cpu}
       COMMAND qkv_tests "--gtest_filter=FusedKernels.*:Plan.*:Pixel*:Prepared*:*PanelTargets.*")
     set_tests_properties(tests.tuned_for_${cpu} PROPERTIES

@@ -83,6 +83,14 @@ bool find_split_vectors() { return amd_family() == 0x19 && __builtin_cpu_support
 
 bool find_fast_caches() { return amd_family() >= 0x1a; }  // Zen 5 and later
 
+// AVX-512 on f16 came with Sapphire Rapids. (A hypervisor may say anything of caches.)
+bool find_fast_second_cache() {
+  constexpr unsigned kF16 = 1u << 23;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __builtin_cpu_supports("avx512f") != 0 && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 &&
+         (d & kF16) != 0;
+}
+
 // Three leaves of 16 characters each, padded with blanks or NUL.
 std::string find_model() {
   constexpr unsigned kFirst = 0x80000002u;
@@ -123,6 +131,7 @@ std::vector<CpuFeature> find_features() {
 std::string find_model() { return ""; }
 bool find_split_vectors() { return false; }
 bool find_fast_caches() { return false; }
+bool find_fast_second_cache() { return false; }
 
 #else
 
@@ -131,6 +140,7 @@ std::vector<CpuFeature> find_features() { return {}; }
 std::string find_model() { return ""; }
 bool find_split_vectors() { return false; }
 bool find_fast_caches() { return false; }
+bool find_fast_second_cache() { return false; }
 
 #endif
 
@@ -236,6 +246,12 @@ bool cpu_has(std::string_view feature) {
 
 bool cpu_has_fast_caches() {
   static const bool fast = is_tuned_as("zen5").value_or(find_fast_caches());
+  return fast;
+}
+
+bool cpu_has_fast_second_cache() {
+  static const bool fast =
+      is_tuned_as("sapphire").value_or(find_fast_second_cache()) || cpu_has_fast_caches();
   return fast;
 }
 

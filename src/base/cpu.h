@@ -34,11 +34,15 @@ bool cpu_has(std::string_view feature);
 // Bytes of a core's second level of cache; 0 if the system does not tell.
 std::int64_t cpu_second_cache();
 
-// What kernels are tuned by. No bit of a result depends on it, and QKV_CPU (zen4, zen5, or another
-// word for neither) says what to take this CPU for, so that each way is tested on any.
+// What kernels are tuned by. No bit of a result depends on it, and QKV_CPU (sapphire, zen4, zen5,
+// or another word for none of them) says what to take this CPU for, so that each way is tested on
+// any.
 
-// Whether a core gets a line of 64 bytes from its second level of cache in each cycle, and what is
-// in the third without being told to fetch it (Zen 5).
+// Whether a core gets a line of 64 bytes from its second level of cache in each cycle (Zen 5;
+// Sapphire Rapids and later).
+bool cpu_has_fast_second_cache();
+
+// Whether it also gets what is in the third without being told to fetch it (Zen 5).
 bool cpu_has_fast_caches();
 
 // Bytes in caches from which this CPU's own prefetchers bring them in time, so that a kernel need

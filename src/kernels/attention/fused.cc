@@ -42,7 +42,7 @@ std::int64_t workspace_bytes(const AttentionProblem& p, const FusedKernel& kerne
 std::int64_t step_blocks_of(const AttentionProblem& p, const FusedKernel& kernel) {
   constexpr std::int64_t kMost = 4;
   const std::int64_t real = p.accumulate_f64 ? sizeof(double) : sizeof(float);
-  if (!cpu_has_fast_caches() || kernel.lanes * real < 64) return 1;
+  if (!cpu_has_fast_second_cache() || kernel.lanes * real < 64) return 1;
   const std::int64_t room = cpu_second_cache() / 2 / (kFusedKeyBlock * real);
   return std::clamp<std::int64_t>(room / (p.D + p.Dv + block_of(kernel)), 1, kMost);
 }
