@@ -53,25 +53,26 @@ def cell(row, library, peak):
     return f"{milliseconds(result['seconds'])}{mark} ({share})"
 
 
-def beside_cell(row, rows):
-    """Whether a row is as fast as it should be beside another row of ours."""
-    ours = best_variant(row["results"].get("qkv"))
-    other = [best_variant(each["results"].get("qkv")) for each in rows if each["name"] == row["beside"]]
-    if not ours or not other or not other[0]:
+def beside_cell(row):
+    """Whether a row is as fast as it should be beside another row of ours, which ran in the same rounds."""
+    variants = row["results"].get("qkv") or {}
+    ours, other = best_variant(variants), variants.get("beside")
+    if not ours or not other or not other.get("sampled"):
         return ""
-    times = other[0][1]["seconds"] / ours[1]["seconds"]
+    times = other["seconds"] / ours[1]["seconds"]
+    mark = "~" if ours[1].get("noisy") or other.get("noisy") else ""
     if row.get("faster"):
         off = f", {ours[1]['error']:.1%} off" if row.get("storage") else ""
-        return f"{times:.2f}× {row['beside']}{off}: " + ("met" if times >= row["faster"] else f"below {row['faster']}×")
+        return f"{mark}{times:.2f}× {row['beside']}{off}: " + ("met" if times >= row["faster"] else f"below {row['faster']}×")
     percent = 100 * (1 / times - 1)
-    return f"{percent:+.1f} %: " + ("met" if percent <= row["slower"] else f"above {row['slower']} %")
+    return f"{mark}{percent:+.1f} %: " + ("met" if percent <= row["slower"] else f"above {row['slower']} %")
 
 
-def goal_cell(row, peak, rows=()):
+def goal_cell(row, peak):
     """Whether the row's goal is met: the share of the run's peak, and the ratio (or enough of that peak). What the probes
     beside the samples say is kinder, and for reading only."""
     if row.get("beside"):
-        return beside_cell(row, rows)
+        return beside_cell(row)
     ours, ratio = best_variant(row["results"].get("qkv")), ratio_to_best_peer(row)
     if not row.get("goal") or not ours or not ratio:
         return ""
@@ -101,7 +102,7 @@ def table(report):
     for row in report["shapes"]:
         ratio = ratio_to_best_peer(row)
         lines.append([row["name"], *(cell(row, name, peak) for name in libraries),
-                      f"{ratio[0]:.2f}× {TITLES[ratio[1]]}" if ratio else "–", goal_cell(row, peak, report["shapes"])])
+                      f"{ratio[0]:.2f}× {TITLES[ratio[1]]}" if ratio else "–", goal_cell(row, peak)])
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     return "\n".join("  ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip()
                      for line in lines)
@@ -117,7 +118,7 @@ def notes(report):
         f"the second %); {probes['bandwidth']:.1f} GB/s from memory",
         f"dropped: samples whose probes differ by more than {1 - probes['agree']:.0%} or are below "
         f"{probes['undisturbed']:.0%} of the best, or while others worked; ~ where fewer than 3 are left",
-        "goals are judged by the second %",
+        "goals are judged by the second %; a row beside another one, by what that one takes in the same rounds",
     ]
     if probes["share_of_cores"] < 0.8:
         lines.append(f"all threads together reached {probes['share_of_cores']:.0%} of what each can alone: the machine "
@@ -126,7 +127,7 @@ def notes(report):
         for library, variants in row["results"].items():
             for name, result in variants.items():
                 if result.get("wrong"):
-                    lines.append(f"{row['name']}: {TITLES[library]} {name} gives another result "
+                    lines.append(f"{row['name']}: {TITLES[library]} {row['beside'] if name == 'beside' else name} gives another result "
                                  f"(error {result['error']:.1e}): not counted")
     far = [result["difference"] for row in report["shapes"] for variants in row["results"].values()
            for result in variants.values() if "difference" in result and not result["wrong"]]
@@ -142,6 +143,10 @@ def details(report):
         lines.append(f"{row['name']}: {row['flops'] / 1e9:.3g} GFLOP")
         for library, variants in row["results"].items():
             for name, result in variants.items():
+                if name == "beside":
+                    time = f"{milliseconds(result['seconds'])} ms" if "seconds" in result else f"– ({result['unsupported']})"
+                    lines.append(f"  {TITLES[library]} {row['beside']}, beside it: {time}")
+                    continue
                 label = f"  {TITLES[library]} {name}"
                 if "seconds" not in result:
                     lines.append(f"{label}: – ({result['unsupported']})")

@@ -121,12 +121,14 @@ class Probes:
         return max(self.fma) / (alone * self.threads)
 
 
-def prepare(problem, contenders, quick, log):
-    """{(library, variant): result so far}; a library that failed is reported and left out."""
+def prepare(problem, beside, contenders, quick, log):
+    """{(library, variant): result so far}; a library that failed is reported and left out. Of qkv, `beside` is a variant."""
     results = {}
     for contender in list(contenders):
         try:
-            answers = contender.ask("prepare", shape=problem.facts(), quick=quick)
+            judged = beside and contender.library == "qkv"
+            answers = contender.ask("prepare", shape=problem.facts(), quick=quick,
+                                    beside=beside.facts() if judged else None)
         except RuntimeError as error:
             log(f"  {error}")
             contenders.remove(contender)
@@ -138,7 +140,7 @@ def prepare(problem, contenders, quick, log):
 
 def compare_outputs(contenders, results):
     """Each peer's whole output against ours, if we are there."""
-    if ("qkv", "fused") not in results:
+    if "seconds" not in results.get(("qkv", "fused"), {}):
         return
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "ours.npy")
@@ -152,11 +154,11 @@ def compare_outputs(contenders, results):
 def worth_sampling(results):
     """Variants within reach of their library's best one, by the first measurement."""
     best = {}
-    for (library, _), result in results.items():
-        if "seconds" in result and not result["wrong"]:
+    for (library, variant), result in results.items():
+        if "seconds" in result and not result["wrong"] and variant != "beside":
             best[library] = min(best.get(library, 1e9), result["seconds"])
-    return [key for key, result in results.items()
-            if "seconds" in result and not result["wrong"] and result["seconds"] < 1.6 * best[key[0]]]
+    return [key for key, result in results.items() if "seconds" in result and not result["wrong"]
+            and key[0] in best and (key[1] == "beside" or result["seconds"] < 1.6 * best[key[0]])]
 
 
 def sample(contenders, results, chosen, probes, rounds, budget, memory):
@@ -209,9 +211,9 @@ def summarise(results):
         result["sampled"] = True
 
 
-def measure(problem, contenders, probes, rounds, budget, quick, log):
-    """{library: {variant: result}} of one problem."""
-    results = prepare(problem, contenders, quick, log)
+def measure(problem, beside, contenders, probes, rounds, budget, quick, log):
+    """{library: {variant: result}} of one problem; of qkv also "beside", of another one in the same rounds if it is given."""
+    results = prepare(problem, beside, contenders, quick, log)
     compare_outputs(contenders, results)
     chosen = worth_sampling(results)
     if chosen:
@@ -227,8 +229,8 @@ def measure(problem, contenders, probes, rounds, budget, quick, log):
 
 def best_variant(variants):
     """(name, result) of a library's fastest right answer; None if it has none."""
-    right = [(not result.get("sampled"), result["seconds"], name)
-             for name, result in (variants or {}).items() if "seconds" in result and not result["wrong"]]
+    right = [(not result.get("sampled"), result["seconds"], name) for name, result in (variants or {}).items()
+             if "seconds" in result and not result["wrong"] and name != "beside"]
     if not right:
         return None
     name = min(right)[2]

@@ -39,9 +39,18 @@ class Worker:
         self.threads = threads
         self.prepared = {}
 
-    def prepare(self, shape, only=None, quick=False):
-        """Every variant of a problem: {name: {"ms": one call, "error": …, "note": …}}."""
+    def prepare(self, shape, only=None, quick=False, beside=None):
+        """Every variant of a problem: {name: {"seconds": one call, "error": …, "wrong": …}}. `beside`: another
+        problem, whose only variant gets the name "beside"."""
         self.forget()
+        others = {}
+        if beside:
+            (name, others["beside"]), = self.prepare_variants(beside).items()
+            if name in self.prepared:
+                self.prepared["beside"] = self.prepared.pop(name)
+        return {**self.prepare_variants(shape, only, quick), **others}
+
+    def prepare_variants(self, shape, only=None, quick=False):
         blocks = "kind" in shape
         self.module = module_of(self.library, blocks)
         problem = BlockProblem(**shape) if blocks else Problem(**shape)
