@@ -243,30 +243,78 @@ struct ScoreTile {
   // s = exp(s - max), and sum += their sum. Entries that are hidden in the tile `hidden` become -0,
   // which no exponential is, unless it is null.
   HWY_NOINLINE void exponentials(const Real* max_of, Real* sum_of, const Real* hidden) const {
+    if (hidden == nullptr && all_near(max_of)) {
+      switch (vectors) {
+        case 4: return near_exponentials<4>(max_of, sum_of);
+        case 3: return near_exponentials<3>(max_of, sum_of);
+        case 2: return near_exponentials<2>(max_of, sum_of);
+        default: return near_exponentials<1>(max_of, sum_of);
+      }
+    }
     for (int v = 0; v < vectors; ++v) {
       const Relative relative(hn::LoadU(d, max_of + v * N));
-      const std::int64_t width = vectors * N;
       V sum = hn::Zero(d);
-      Real* at = s + v * N;
-      if (hidden != nullptr || !relative.all_near()) {
-        for (std::int64_t j = 0; j < keys; ++j, at += width) {
-          V e = relative(hn::LoadU(d, at));
-          sum = hn::Add(sum, e);
-          if (hidden != nullptr) {
-            const auto off = hn::Eq(hn::LoadU(d, hidden + (at - s)), minus_infinity());
-            e = hn::IfThenElse(off, hn::Set(d, Real{-0.0}), e);
-          }
-          hn::StoreU(e, d, at);
+      for (std::int64_t j = 0; j < keys; ++j) {
+        V e = relative(hn::LoadU(d, at(j, v)));
+        sum = hn::Add(sum, e);
+        if (hidden != nullptr) {
+          const auto off = hn::Eq(hn::LoadU(d, hidden + (at(j, v) - s)), minus_infinity());
+          e = hn::IfThenElse(off, hn::Set(d, Real{-0.0}), e);
         }
-      } else {
-        HWY_UNROLL(4)
-        for (std::int64_t j = 0; j < keys; ++j, at += width) {
-          const V e = relative.near(hn::LoadU(d, at));
-          sum = hn::Add(sum, e);
-          hn::StoreU(e, d, at);
-        }
+        hn::StoreU(e, d, at(j, v));
       }
       hn::StoreU(hn::Add(hn::LoadU(d, sum_of + v * N), sum), d, sum_of + v * N);
+    }
+  }
+
+  bool all_near(const Real* max_of) const {
+    for (int v = 0; v < vectors; ++v) {
+      if (!Relative(hn::LoadU(d, max_of + v * N)).all_near()) return false;
+    }
+    return true;
+  }
+
+  // Exponentials are chains of operations that wait for each other: two or three go side by side,
+  // where there are 32 registers.
+  template <int kVectors>
+  static constexpr int kSideBySide = HWY_TARGET > HWY_AVX3 && !HWY_ARCH_ARM_A64 ? 1
+                                     : kVectors == 4                            ? 2
+                                                                                : kVectors;
+
+  // The usual case, for so many vectors, in the order in which scores lie.
+  template <int kVectors>
+  HWY_INLINE void near_exponentials(const Real* max_of, Real* sum_of) const {
+    constexpr int n = kSideBySide<kVectors>;
+    V sum[kVectors], max[kVectors], scaled[kVectors];
+    HWY_UNROLL(4)
+    for (int v = 0; v < kVectors; ++v) {
+      sum[v] = hn::Zero(d);
+      max[v] = hn::LoadU(d, max_of + v * N);
+      scaled[v] = hn::Mul(max[v], log2e());
+    }
+    Real* at = s;
+    for (std::int64_t j = 0; j < keys; ++j) {
+      HWY_UNROLL(4)
+      for (int v = 0; v < kVectors; v += n, at += n * N) {
+        V e[n];
+        HWY_UNROLL(4)
+        for (int k = 0; k < n; ++k) {
+          const V x = hn::LoadU(d, at + k * N);
+          // As Relative::near.
+          e[k] = HWY_NATIVE_FMA ? hn::MulSub(x, log2e(), scaled[v + k])
+                                : hn::Mul(hn::Sub(x, max[v + k]), log2e());
+        }
+        exp2_or_zero(d, e);
+        HWY_UNROLL(4)
+        for (int k = 0; k < n; ++k) {
+          sum[v + k] = hn::Add(sum[v + k], e[k]);
+          hn::StoreU(e[k], d, at + k * N);
+        }
+      }
+    }
+    HWY_UNROLL(4)
+    for (int v = 0; v < kVectors; ++v) {
+      hn::StoreU(hn::Add(hn::LoadU(d, sum_of + v * N), sum[v]), d, sum_of + v * N);
     }
   }
 

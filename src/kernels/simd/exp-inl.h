@@ -132,6 +132,39 @@ HWY_INLINE hn::Vec<D> exp2_or_zero(D d, hn::Vec<D> z) {
   return hn::Mul(polynomial(d, r, C::kExp2), power);
 }
 
+// The same of n vectors, step by step in all of them.
+template <class D, int n>
+HWY_INLINE void exp2_or_zero(D d, hn::Vec<D> (&z)[n]) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  using C = ExpConstants<hn::TFromD<D>>;
+  if constexpr (sizeof(hn::TFromD<D>) == 4 && hn::MaxLanes(D()) == 16) {
+    constexpr int kTerms = sizeof(C::kExp2OfFraction) / sizeof(float);
+    hn::Vec<D> r[n], sum[n];
+    __mmask16 keep[n];
+    HWY_UNROLL(4)
+    for (int k = 0; k < n; ++k) {
+      r[k] = hn::Vec<D>{_mm512_reduce_ps(z[k].raw, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
+      keep[k] = _mm512_cmp_ps_mask(z[k].raw, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
+      sum[k] = hn::Set(d, C::kExp2OfFraction[kTerms - 1]);
+    }
+    HWY_UNROLL(12)
+    for (int term = kTerms - 2; term >= 0; --term) {
+      HWY_UNROLL(4)
+      for (int k = 0; k < n; ++k) {
+        sum[k] = hn::MulAdd(sum[k], r[k], hn::Set(d, C::kExp2OfFraction[term]));
+      }
+    }
+    HWY_UNROLL(4)
+    for (int k = 0; k < n; ++k) {
+      z[k] = hn::Vec<D>{_mm512_maskz_scalef_ps(keep[k], sum[k].raw, z[k].raw)};
+    }
+    return;
+  }
+#endif
+  HWY_UNROLL(4)
+  for (int k = 0; k < n; ++k) z[k] = exp2_or_zero(d, z[k]);
+}
+
 // a / b for b from 1 to 2^100, to a unit in the last place. AVX-512 makes it of a guess and a
 // correction of the quotient: four operations, where Intel's CPUs are busy with a division for ten
 // cycles or more.
