@@ -11,7 +11,7 @@
 namespace qkv {
 namespace {
 
-constexpr std::int64_t kPlanePixels = 1 << 12;  // of a piece of work: some microseconds
+constexpr std::int64_t kItemPixels = 1 << 13;  // of planes: some microseconds
 
 }  // namespace
 
@@ -82,24 +82,29 @@ void run_fast_depthwise(const ConvWeights& weights, const TensorView& x,
   const float* taps = static_cast<const float*>(weights.weight.data());
   const float* bias =
       weights.bias.has_value() ? static_cast<const float*>(weights.bias.data()) : nullptr;
-  const std::int64_t together = std::max<std::int64_t>(1, kPlanePixels / (H * W));
+  const std::int64_t together = std::max<std::int64_t>(1, kItemPixels / (H * W));
   parallel_ranges(
       (planes + together - 1) / together, 0, threads, [&](std::int64_t item, int worker) {
-        for (std::int64_t i = item * together; i < std::min(planes, (item + 1) * together); ++i) {
+        const std::int64_t end = std::min(planes, (item + 1) * together);
+        DepthwisePlanes some;
+        for (std::int64_t i = item * together; i < end; i += some.count) {
           const std::int64_t b = i / channels, c = i % channels;
-          DepthwisePlane plane;
-          plane.height = H;
-          plane.width = W;
-          plane.x = static_cast<const float*>(x.data()) + b * x.stride(0) + c / each * x.stride(1) +
-                    c % each * x.stride(2);
-          plane.x_stride = x.stride(3);
-          std::copy_n(taps + c * 9, 9, plane.taps);
-          plane.bias = bias != nullptr ? bias[c] : 0.0f;
-          plane.accumulate = accumulate;
-          plane.y = static_cast<float*>(out.data()) + b * out.stride(0) + c / each * out.stride(1) +
-                    c % each * out.stride(2);
-          plane.y_stride = out.stride(3);
-          kernels.depthwise(plane, scratch + worker * kDepthwiseLines * depthwise_padded(W));
+          const auto begin = [&](const TensorView& view) {
+            return b * view.stride(0) + c / each * view.stride(1) + c % each * view.stride(2);
+          };
+          some = {std::min(end - i, each - c % each),
+                  H,
+                  W,
+                  static_cast<const float*>(x.data()) + begin(x),
+                  x.stride(2),
+                  x.stride(3),
+                  taps + c * 9,
+                  bias != nullptr ? bias + c : nullptr,
+                  accumulate,
+                  static_cast<float*>(out.data()) + begin(out),
+                  out.stride(2),
+                  out.stride(3)};
+          kernels.depthwise(some, scratch + worker * kDepthwiseLines * depthwise_padded(W));
         }
       });
 }

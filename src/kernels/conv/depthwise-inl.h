@@ -1,5 +1,4 @@
-// The depthwise 3×3 convolution of one plane of f32 (depthwise.h). Included once for each SIMD
-// target.
+// The depthwise 3×3 convolution of planes of f32 (depthwise.h). Included once for each SIMD target.
 //
 // A few padded lines of the image are kept, each copied once: then no vector meets an edge. Vectors
 // are of at most 8 lanes, since the images of a detector are narrow (20 or 40 pixels). On AVX-512 a
@@ -34,7 +33,14 @@ class DepthwiseRun {
   static constexpr std::int64_t kAhead = kDepthwiseLines - 3;
 
  public:
-  DepthwiseRun(const DepthwisePlane& p, float* scratch) : p_(p), lines_(scratch) {}
+  // Of plane n.
+  DepthwiseRun(const DepthwisePlanes& p, std::int64_t n, float* scratch)
+      : p_(p),
+        x_(p.x + n * p.x_step),
+        taps_(p.taps + n * 9),
+        bias_(p.bias != nullptr ? p.bias[n] : 0.0f),
+        y_(p.y + n * p.y_step),
+        lines_(scratch) {}
 
   void run() const {
     std::fill(lines_, lines_ + kDepthwiseLines * padded_, 0.0f);
@@ -43,9 +49,9 @@ class DepthwiseRun {
       bring(h + kAhead);
       const float* above[3] = {line(h - 1), line(h), line(h + 1)};
       if (p_.width < N) {
-        narrow(above, p_.y + h * p_.y_stride);
+        narrow(above, y_ + h * p_.y_stride);
       } else {
-        wide(above, p_.y + h * p_.y_stride);
+        wide(above, y_ + h * p_.y_stride);
       }
     }
   }
@@ -56,7 +62,7 @@ class DepthwiseRun {
   // Row -1 and row `height` are 0, as is what is left and right of each.
   void bring(std::int64_t row) const {
     if (row < p_.height) {
-      std::memcpy(line(row) + 1, p_.x + row * p_.x_stride,
+      std::memcpy(line(row) + 1, x_ + row * p_.x_stride,
                   static_cast<std::size_t>(p_.width) * sizeof(float));
     } else if (row == p_.height) {
       std::fill(line(row), line(row) + padded_, 0.0f);
@@ -65,12 +71,12 @@ class DepthwiseRun {
 
   // The convolution at w and the lanes that follow.
   HWY_INLINE V at(const float* const (&above)[3], std::int64_t w) const {
-    V sum[3] = {hn::Set(d, p_.bias), hn::Zero(d), hn::Zero(d)};  // three chains, one a line
+    V sum[3] = {hn::Zero(d), hn::Set(d, bias_), hn::Zero(d)};  // three chains, one a column
     HWY_UNROLL(3)
-    for (int v = 0; v < 3; ++v) {
+    for (int u = 0; u < 3; ++u) {
       HWY_UNROLL(3)
-      for (int u = 0; u < 3; ++u) {
-        sum[u] = hn::MulAdd(hn::LoadU(d, above[u] + w + v), hn::Set(d, p_.taps[3 * u + v]), sum[u]);
+      for (int v = 0; v < 3; ++v) {
+        sum[v] = hn::MulAdd(hn::LoadU(d, above[u] + w + v), hn::Set(d, taps_[3 * u + v]), sum[v]);
       }
     }
     return hn::Add(hn::Add(sum[0], sum[1]), sum[2]);
@@ -97,106 +103,134 @@ class DepthwiseRun {
     std::memcpy(y, whole, bytes);
   }
 
-  const DepthwisePlane& p_;
-  float* lines_;
+  const DepthwisePlanes& p_;
+  const float *x_, *taps_;
+  float bias_;
+  float *y_, *lines_;
   const std::int64_t padded_ = depthwise_padded(p_.width);
 };
 
 #if HWY_TARGET == HWY_AVX3
 // A plane without gaps between its lines is one long line: vectors go on from line to line. Each is
-// loaded once for its line above, at and below; the neighbours left and right are shifted in from
-// the vectors beside it, and masked beyond an edge. Nothing is copied, and nothing outside is read.
-// The sums are those of DepthwiseRun, bit for bit. For lines of at least a vector.
+// loaded once for its line above, at and below, and summed up three times, with the taps of each
+// column; the sums for the pixels right and left of it are then shifted to these. What lies beyond
+// an edge is masked, by masks that all planes share. Nothing is copied, and nothing outside is
+// read. The sums are those of DepthwiseRun, bit for bit. For lines of at least a vector.
 class DepthwiseFlat {
   using D = hn::ScalableTag<float>;
   using V = hn::Vec<D>;
-  using Bits = std::uint32_t;  // a bit a lane
+  using Bits = std::uint16_t;  // a bit a lane
   static constexpr D d{};
   static constexpr std::int64_t N = hn::MaxLanes(D());
-  static constexpr Bits kAll = 0xffff;
+  static constexpr std::int64_t kMostVectors = 1024;
 
  public:
-  explicit DepthwiseFlat(const DepthwisePlane& p) : p_(p), size_(p.height * p.width) {}
-
-  static bool fits(const DepthwisePlane& p) {
-    return p.width >= N && p.x_stride == p.width && p.y_stride == p.width;
+  explicit DepthwiseFlat(const DepthwisePlanes& p)
+      : p_(p), size_(p.height * p.width), vectors_((size_ + N - 1) / N) {
+    for (std::int64_t k = 0, column = 0; k <= vectors_; ++k) {
+      const std::int64_t next = p.width - column;  // the lane that begins the next line
+      masks_[k].from_left = static_cast<Bits>(~(column == 0 ? 1u : lane_bit(next)));
+      masks_[k].from_right = static_cast<Bits>(~lane_bit(next - 1));
+      column += column + N < p.width ? N : N - p.width;
+      for (int u = 0; u < 3; ++u) {
+        const std::int64_t from = k * N + (u - 1) * p.width;
+        masks_[k].line[u] = static_cast<Bits>(lanes_until(size_ - from) & ~lanes_until(-from));
+      }
+    }
   }
 
-  void run() const {
-    V taps[9];  // in registers: what is stored might be one of them, as far as a compiler knows
-    HWY_UNROLL(9)
-    for (int t = 0; t < 9; ++t) taps[t] = hn::Set(d, p_.taps[t]);
-    const V bias = hn::Set(d, p_.bias);
-    V before[3], here[3], after[3];  // of the line above, this one, the one below
-    HWY_UNROLL(3)
-    for (int u = 0; u < 3; ++u) {
-      before[u] = line(u, -N);
-      here[u] = line(u, 0);
-    }
-    std::int64_t column = 0;  // of the first lane
-    for (std::int64_t i = 0; i < size_; i += N) {
-      const std::int64_t next = p_.width - column;  // the lane that begins the next line
-      const Bits begins = column == 0 ? 1 : lane_bit(next), ends = lane_bit(next - 1);
-      const auto left = static_cast<__mmask16>(kAll & ~begins);
-      const auto right = static_cast<__mmask16>(kAll & ~ends);
-      column += column + N < p_.width ? N : N - p_.width;
-      V sum[3] = {bias, hn::Zero(d), hn::Zero(d)};
-      HWY_UNROLL(3)
-      for (int u = 0; u < 3; ++u) {
-        after[u] = line(u, i + N);
-        sum[u] = hn::MulAdd(shifted<15>(left, here[u], before[u]), taps[3 * u], sum[u]);
-        sum[u] = hn::MulAdd(here[u], taps[3 * u + 1], sum[u]);
-        sum[u] = hn::MulAdd(shifted<1>(right, after[u], here[u]), taps[3 * u + 2], sum[u]);
-        before[u] = here[u];
-        here[u] = after[u];
+  static bool fits(const DepthwisePlanes& p) {
+    return p.width >= N && p.x_stride == p.width && p.y_stride == p.width &&
+           p.height * p.width <= (kMostVectors - 1) * N;
+  }
+
+  HWY_INLINE void run(std::int64_t plane) const {
+    const float* x = p_.x + plane * p_.x_step;
+    float* y = p_.y + plane * p_.y_step;
+    const Taps taps(p_, plane);
+    const Masks* masks = masks_;
+    const std::int64_t width = p_.width, vectors = vectors_;
+    const bool accumulate = p_.accumulate;
+    V before = hn::Zero(d);  // what the vector before gives to its right
+    Columns here = taps.columns(x, width, masks[0]);
+    for (std::int64_t k = 0; k < vectors; ++k, y += N) {
+      x += N;
+      const Columns after = taps.columns(x, width, masks[k + 1]);
+      const V from_left = shifted<N - 1>(masks[k].from_left, here.right, before);
+      const V from_right = shifted<1>(masks[k].from_right, after.left, here.left);
+      const V sum = hn::Add(hn::Add(from_left, here.own), from_right);
+      before = here.right;
+      here = after;
+      if (k + 1 < vectors) {
+        hn::StoreU(hn::Add(sum, accumulate ? hn::LoadU(d, y) : hn::Zero(d)), d, y);
+      } else {
+        const auto rest = mask_of(masks[k].line[1]);
+        const V old = accumulate ? hn::MaskedLoad(rest, d, y) : hn::Zero(d);
+        hn::BlendedStore(hn::Add(sum, old), rest, d, y);
       }
-      add(hn::Add(hn::Add(sum[0], sum[1]), sum[2]), i);
     }
   }
 
  private:
-  static Bits lane_bit(std::int64_t lane) { return lane < N ? Bits{1} << lane : 0; }
-  static Bits lanes_until(std::int64_t end) {
-    return (Bits{1} << std::clamp<std::int64_t>(end, 0, N)) - 1;
+  // Of a vector, which of its neighbours are in the same line, and which of the pixels above, at
+  // and below it are in the plane.
+  struct Masks {
+    Bits from_left, from_right, line[3];
+  };
+  // Of a vector, the sums that it is part of: of the pixels right of it, of its own, and of those
+  // left of it.
+  struct Columns {
+    V right, own, left;
+  };
+  // Taps and bias of a plane.
+  struct Taps {
+    V taps[9], bias;
+
+    HWY_INLINE Taps(const DepthwisePlanes& p, std::int64_t plane) {
+      HWY_UNROLL(9)
+      for (int t = 0; t < 9; ++t) taps[t] = hn::Set(d, p.taps[plane * 9 + t]);
+      bias = hn::Set(d, p.bias != nullptr ? p.bias[plane] : 0.0f);
+    }
+    HWY_INLINE Columns columns(const float* x, std::int64_t width, const Masks& masks) const {
+      Columns c{hn::Zero(d), bias, hn::Zero(d)};
+      HWY_UNROLL(3)
+      for (int u = 0; u < 3; ++u) {
+        const V line = hn::MaskedLoad(mask_of(masks.line[u]), d, x + (u - 1) * width);
+        c.right = hn::MulAdd(line, taps[3 * u], c.right);
+        c.own = hn::MulAdd(line, taps[3 * u + 1], c.own);
+        c.left = hn::MulAdd(line, taps[3 * u + 2], c.left);
+      }
+      return c;
+    }
+  };
+
+  static std::uint32_t lane_bit(std::int64_t lane) { return lane < N ? 1u << lane : 0; }
+  static std::uint32_t lanes_until(std::int64_t end) {
+    return (1u << std::clamp<std::int64_t>(end, 0, N)) - 1;
   }
-  static HWY_INLINE hn::Mask<D> mask_of(Bits bits) {
-    return hn::Mask<D>{static_cast<__mmask16>(bits)};
-  }
+  static HWY_INLINE hn::Mask<D> mask_of(Bits bits) { return hn::Mask<D>{bits}; }
   // Lanes [by, by + N) of low and then high; 0 where it is not kept.
   template <int by>
-  static HWY_INLINE V shifted(__mmask16 kept, V high, V low) {
+  static HWY_INLINE V shifted(Bits kept, V high, V low) {
     return V{_mm512_castsi512_ps(_mm512_maskz_alignr_epi32(kept, _mm512_castps_si512(high.raw),
                                                            _mm512_castps_si512(low.raw), by))};
   }
 
-  // x from i on, in line u - 1 of those beside it; 0 outside the plane.
-  HWY_INLINE V line(int u, std::int64_t i) const {
-    const std::int64_t from = i + (u - 1) * p_.width;
-    if (from >= 0 && from + N <= size_) return hn::LoadU(d, p_.x + from);
-    return hn::MaskedLoad(mask_of(lanes_until(size_ - from) & ~lanes_until(-from)), d, p_.x + from);
-  }
-
-  HWY_INLINE void add(V sum, std::int64_t i) const {
-    float* y = p_.y + i;
-    if (i + N <= size_) {
-      hn::StoreU(hn::Add(sum, p_.accumulate ? hn::LoadU(d, y) : hn::Zero(d)), d, y);
-      return;
-    }
-    const auto kept = mask_of(lanes_until(size_ - i));
-    const V old = p_.accumulate ? hn::MaskedLoad(kept, d, y) : hn::Zero(d);
-    hn::BlendedStore(hn::Add(sum, old), kept, d, y);
-  }
-
-  const DepthwisePlane& p_;
-  const std::int64_t size_;
+  const DepthwisePlanes& p_;
+  const std::int64_t size_, vectors_;
+  Masks masks_[kMostVectors];
 };
 #endif
 
-inline void depthwise_plane(const DepthwisePlane& p, float* scratch) noexcept {
+inline void depthwise_planes(const DepthwisePlanes& p, float* scratch) noexcept {
 #if HWY_TARGET == HWY_AVX3
-  if (DepthwiseFlat::fits(p)) return DepthwiseFlat(p).run();
+  if (DepthwiseFlat::fits(p)) {
+    const DepthwiseFlat flat(p);
+    for (std::int64_t n = 0; n < p.count; ++n) flat.run(n);
+    return;
+  }
 #endif
-  DepthwiseRun(p, scratch).run();
+  for (std::int64_t n = 0; n < p.count; ++n) DepthwiseRun(p, n, scratch).run();
 }
 
 }  // namespace qkv::HWY_NAMESPACE

@@ -16,7 +16,7 @@ namespace qkv {
 #define QKV_ROW_KERNELS(name, where)                                                 \
   {                                                                                  \
     SimdTarget::name, &where::norm_lines, &where::activate_line, &where::gated_line, \
-        &where::add_line, &where::depthwise_plane                                    \
+        &where::add_line, &where::depthwise_planes                                   \
   }
 
 const RowKernels& row_kernels(SimdTarget target) {

@@ -21,17 +21,17 @@ struct NormLines {
   bool rms = false;  // m = 0
 };
 
-// y = 3×3 convolution of x with taps, padding 1, + bias; or y + that. As in
-// kernels/conv/depthwise.h. Strides are of lines.
-struct DepthwisePlane {
-  std::int64_t height = 0, width = 0;
+// y = 3×3 convolution of x with its taps, padding 1, + its bias; or y + that: of some planes, as in
+// kernels/conv/depthwise.h. Strides are of lines; steps are from plane to plane.
+struct DepthwisePlanes {
+  std::int64_t count = 0, height = 0, width = 0;
   const float* x = nullptr;
-  std::int64_t x_stride = 0;
-  float taps[9] = {};
-  float bias = 0;
+  std::int64_t x_step = 0, x_stride = 0;
+  const float* taps = nullptr;  // [count][9]
+  const float* bias = nullptr;  // [count], or null: 0
   bool accumulate = false;
   float* y = nullptr;  // not x
-  std::int64_t y_stride = 0;
+  std::int64_t y_step = 0, y_stride = 0;
 };
 // Numbers that depthwise needs to work: so many lines of these.
 inline constexpr std::int64_t kDepthwiseLines = 8;
@@ -47,7 +47,7 @@ struct RowKernels {
   void (*gated)(Activation activation, const float* gate, const float* x, std::int64_t n,
                 float* y) noexcept;
   void (*add)(const float* x, const float* b, std::int64_t n, float* y) noexcept;
-  void (*depthwise)(const DepthwisePlane& plane, float* scratch) noexcept;
+  void (*depthwise)(const DepthwisePlanes& planes, float* scratch) noexcept;
 };
 
 // Those of a target that this build has (automatic: the preferred one).

@@ -218,48 +218,60 @@ TEST(RowKernels, NormOfRowsAndOfLargeMean) {
   }
 }
 
+// fn(c, h, w) for each number of some planes.
+template <typename Fn>
+void for_each_place(const Dims& shape, const Fn& fn) {
+  for (std::int64_t c = 0; c < shape[1]; ++c) {
+    for (std::int64_t h = 0; h < shape[2]; ++h) {
+      for (std::int64_t w = 0; w < shape[3]; ++w) fn(c, h, w);
+    }
+  }
+}
+
 // Nine products and a bias: at most ten roundings of the size of what was added up.
-// `gaps`: between the lines of x and of y.
+// `gaps`: between the lines of x and of y, and between planes.
 void check_depthwise_of(const RowKernels& kernels, std::int64_t H, std::int64_t W, bool accumulate,
                         bool gaps) {
-  const Tensor x = random_tensor({1, 1, H, W}, 6), taps = random_tensor({1, 3, 3}, 7);
-  const Tensor bias = random_tensor({1}, 8), before = random_tensor({1, 1, H, W}, 9);
-  Tensor expected(DType::f64, {1, 1, H, W}), size(DType::f64, {1, 1, H, W});
+  constexpr std::int64_t kPlanes = 3;
+  const Dims shape{1, kPlanes, H, W};
+  const Tensor x = random_tensor(shape, 6), taps = random_tensor({kPlanes, 3, 3}, 7);
+  const Tensor bias = random_tensor({kPlanes}, 8), before = random_tensor(shape, 9);
+  Tensor expected(DType::f64, shape), size(DType::f64, shape);
   std::vector<double> scratch(static_cast<std::size_t>(4 * (W + 2)));
-  depthwise_reference_plane({x, taps, bias, expected}, 0, 0, scratch.data());
   const auto absolute = [](const Tensor& t) {
     Tensor result = t.clone();
     for (double& each : result.as<double>()) each = std::abs(each);
     return result;
   };
   const Tensor ax = absolute(x), at = absolute(taps), ab = absolute(bias);
-  depthwise_reference_plane({ax, at, ab, size}, 0, 0, scratch.data());
+  for (std::int64_t c = 0; c < kPlanes; ++c) {
+    depthwise_reference_plane({x, taps, bias, expected}, 0, c, scratch.data());
+    depthwise_reference_plane({ax, at, ab, size}, 0, c, scratch.data());
+  }
 
   const std::int64_t x_stride = W + (gaps ? 5 : 0), y_stride = W + (gaps ? 3 : 0);
-  Line from(H * x_stride), to(H * y_stride);
-  std::fill_n(from.data(), H * x_stride, kNaN);
-  std::fill_n(to.data(), H * y_stride, kNaN);
-  for (std::int64_t h = 0; h < H; ++h) {
-    for (std::int64_t w = 0; w < W; ++w) {
-      from.data()[h * x_stride + w] = static_cast<float>(x.view().at({0, 0, h, w}));
-      to.data()[h * y_stride + w] = static_cast<float>(before.view().at({0, 0, h, w}));
-    }
-  }
-  DepthwisePlane plane{H,          W,         from.data(),
-                       x_stride,   {},        static_cast<float>(bias.view().at({0})),
-                       accumulate, to.data(), y_stride};
-  for (int t = 0; t < 9; ++t) plane.taps[t] = static_cast<float>(taps.view().at({0, t / 3, t % 3}));
+  const std::int64_t x_step = H * x_stride + (gaps ? 7 : 0), y_step = H * y_stride + (gaps ? 9 : 0);
+  Line from(kPlanes * x_step), to(kPlanes * y_step), all_taps(taps), all_bias(bias);
+  std::fill_n(from.data(), kPlanes * x_step, kNaN);
+  std::fill_n(to.data(), kPlanes * y_step, kNaN);
+  std::vector<bool> written(static_cast<std::size_t>(kPlanes * y_step));
+  for_each_place(shape, [&](std::int64_t c, std::int64_t h, std::int64_t w) {
+    const std::int64_t at_y = c * y_step + h * y_stride + w;
+    from.data()[c * x_step + h * x_stride + w] = static_cast<float>(x.view().at({0, c, h, w}));
+    to.data()[at_y] = static_cast<float>(before.view().at({0, c, h, w}));
+    written[static_cast<std::size_t>(at_y)] = true;
+  });
   Line lines(kDepthwiseLines * depthwise_padded(W));
-  kernels.depthwise(plane, lines.data());
-  for (std::int64_t h = 0; h < H; ++h) {
-    for (std::int64_t w = 0; w < W; ++w) {
-      const double added = accumulate ? before.view().at({0, 0, h, w}) : 0;
-      ASSERT_NEAR(to.data()[h * y_stride + w], expected.view().at({0, 0, h, w}) + added,
-                  6 * kEps * (size.view().at({0, 0, h, w}) + std::abs(added)));
-    }
-    for (std::int64_t w = W; w < y_stride; ++w) {
-      ASSERT_TRUE(std::isnan(to.data()[h * y_stride + w]));
-    }
+  kernels.depthwise({kPlanes, H, W, from.data(), x_step, x_stride, all_taps.data(), all_bias.data(),
+                     accumulate, to.data(), y_step, y_stride},
+                    lines.data());
+  for_each_place(shape, [&](std::int64_t c, std::int64_t h, std::int64_t w) {
+    const double added = accumulate ? before.view().at({0, c, h, w}) : 0;
+    ASSERT_NEAR(to.data()[c * y_step + h * y_stride + w], expected.view().at({0, c, h, w}) + added,
+                6 * kEps * (size.view().at({0, c, h, w}) + std::abs(added)));
+  });
+  for (std::int64_t n = 0; n < kPlanes * y_step; ++n) {
+    ASSERT_TRUE(written[static_cast<std::size_t>(n)] || std::isnan(to.data()[n]));
   }
   EXPECT_TRUE(to.margins_intact() && lines.margins_intact());
 }
@@ -274,6 +286,33 @@ TEST(RowKernels, Depthwise) {
           check_depthwise_of(row_kernels(target), H, W, true, gaps);
         }
       }
+    }
+    // Long ones, of which masks are not kept.
+    check_depthwise_of(row_kernels(target), 130, 127, true, false);
+  }
+}
+
+// However a plane lies, its numbers are the same.
+TEST(RowKernels, DepthwiseHasTheSameBitsWithGaps) {
+  for (const SimdTarget target : simd_targets()) {
+    SCOPED_TRACE(name_of(target));
+    for (const std::int64_t W : {16, 17, 20, 40, 113}) {
+      constexpr std::int64_t H = 7;
+      const Tensor x = random_tensor({H, W}, 1, 1, DType::f32), taps = random_tensor({9}, 2);
+      const Tensor bias = random_tensor({1}, 3);
+      const Line all_taps(taps), one_bias(bias);
+      Tensor wide(DType::f32, {H, W + 3}), dense(DType::f32, {H, W}), gaps(DType::f32, {H, W + 3});
+      copy(x, wide.view().slice(1, 0, W));
+      Line lines(kDepthwiseLines * depthwise_padded(W));
+      const auto run = [&](const Tensor& from, Tensor& to) {
+        row_kernels(target).depthwise(
+            {1, H, W, from.as<float>().data(), 0, from.dim(1), all_taps.data(), one_bias.data(),
+             false, to.as<float>().data(), 0, to.dim(1)},
+            lines.data());
+      };
+      run(x, dense);
+      run(wide, gaps);
+      EXPECT_TRUE(same_bits(dense, Tensor::copy_of(gaps.view().slice(1, 0, W), DType::f32)));
     }
   }
 }
