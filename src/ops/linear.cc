@@ -155,9 +155,10 @@ bool gives_some_outputs(const PreparedLinear& weights) {
 }
 
 void run_some_outputs(const PreparedLinear& weights, std::int64_t first, const TensorView& x,
-                      const MutableTensorView& out, DType dtype, int threads) {
+                      const MutableTensorView& out, DType dtype, int threads,
+                      const LinearEpilogue& epilogue) {
   const PreparedLinear::Packed& packed = weights.packed();
-  LinearProblem call = make_problem(x, out, {});
+  LinearProblem call = make_problem(x, out, epilogue);
   call.weight = packed.weight;
   if (packed.bias.view().has_value()) {
     call.bias = packed.bias.view().slice(0, first, first + call.out);

@@ -46,11 +46,13 @@ void run_linear(const LinearWeights& weights, const TensorView& x, const Mutable
 void run_linear(const PreparedLinear& weights, const TensorView& x, const MutableTensorView& out,
                 DType dtype, int threads, const LinearEpilogue& epilogue = {});
 
-// As many outputs as `out` has, two or more, from `first` on, of a channel-first image of two
-// pixels or more: whether weights are kept so that this costs about their share, and the product.
+// As many outputs as `out` has (and a residual), two or more, from `first` on, of a channel-first
+// image of two pixels or more: whether weights are kept so that this costs about their share, and
+// the product.
 bool gives_some_outputs(const PreparedLinear& weights);
 void run_some_outputs(const PreparedLinear& weights, std::int64_t first, const TensorView& x,
-                      const MutableTensorView& out, DType dtype, int threads);
+                      const MutableTensorView& out, DType dtype, int threads,
+                      const LinearEpilogue& epilogue = {});
 
 // Bytes that such a call on dense rows of `dtype`, or on a channel-first image, works in. Threads
 // keep them from call to call, for all products together.

@@ -274,12 +274,14 @@ std::int64_t PreparedPsaBlock::Core::hidden_apart(const ImageSize& size, DType d
                   attention_.own_workspace(size, dtype, threads));
 }
 
-// All of them at once, or of all threads.
+// All of them at once, or of all threads and the piece that they share.
 std::int64_t PreparedPsaBlock::Core::hidden_bytes(const ImageSize& size, DType dtype,
                                                   int threads) const {
   const std::int64_t all = padded_bytes(dtype, {size.B, expand_.out(), size.H, size.W});
-  if (!PixelPieces(size, threads).worth()) return all;
-  return std::max(all, of_threads(threads, hidden_apart(size, dtype, threads)));
+  const PixelPieces pieces(size, threads);
+  if (!pieces.worth()) return all;
+  return std::max(all, of_threads(threads, hidden_apart(size, dtype, threads)) +
+                           padded_bytes(dtype, {expand_.out(), pieces.shared_pixels()}));
 }
 
 void PreparedPsaBlock::Core::run(const Scope& scope, const PixelImage& x,

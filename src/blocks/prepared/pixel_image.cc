@@ -14,6 +14,12 @@ std::int64_t least_pixels() { return cpu_splits_wide_vectors() ? kVector / 2 : k
 // second cache. (Of 256, the lines of a piece would meet in the same sets of the first one.)
 constexpr std::int64_t kMostPixels = 240;
 
+// Pieces that a thread has of so many images, at least. Of two, another one may take the second;
+// but all weights are read for each.
+std::int64_t pieces_of_thread(std::int64_t images) {
+  return images == 1 && cpu_has_fast_caches() ? 1 : 2;
+}
+
 // A view that was made of a mutable one.
 MutableTensorView writable(const TensorView& view) {
   return {const_cast<void*>(view.data()), view.dtype(), view.shape(), view.strides()};
@@ -22,13 +28,21 @@ MutableTensorView writable(const TensorView& view) {
 }  // namespace
 
 PixelPieces::PixelPieces(const ImageSize& size, int threads)
-    : pixels_(size.H * size.W), least_(least_pixels()), images_(size.B) {
+    : pixels_(size.H * size.W),
+      least_(least_pixels()),
+      parts_((pixels_ + least_ - 1) / least_),
+      images_(size.B) {
   const std::int64_t images = std::max<std::int64_t>(images_, 1), workers = threads;
   if (workers < 2) return;
-  of_image_ =
-      std::max((pixels_ + kMostPixels - 1) / kMostPixels, (2 * workers + images - 1) / images);
-  if (images % workers != 0) of_image_ = (of_image_ + workers - 1) / workers * workers;
-  if (pixels_ < 2 * kVector * of_image_) of_image_ = 1;
+  const std::int64_t least = pieces_of_thread(images) * workers;
+  dealt_ = std::max((pixels_ + kMostPixels - 1) / kMostPixels, (least + images - 1) / images);
+  if (images % workers != 0) dealt_ = (dealt_ + workers - 1) / workers * workers;
+  if (pixels_ < 2 * kVector * dealt_) dealt_ = 1;
+  // The shares of the last piece are done one after the other, beside the other pieces.
+  const std::int64_t rest = parts_ % workers;
+  const bool lone = images_ == 1 && dealt_ > 1 && 2 * rest <= parts_ / workers;
+  // (A product of one pixel would have no lanes.)
+  if (lone && pixels_ - (parts_ - rest) * least_ > 1) shared_ = rest;
 }
 
 bool PixelImage::is_flat() const {

@@ -25,25 +25,32 @@ struct PixelRange {
 };
 
 // How the pixels of images are dealt out to threads: an image in several pieces for each, as many
-// for each; or in one, if it is too small for that.
+// for each; or in one, if it is too small for that. Pixels of a few vectors that would make one
+// thread's pieces larger than another's are a last piece, which the threads share.
 class PixelPieces {
  public:
   PixelPieces(const ImageSize& size, int threads);
 
-  bool worth() const { return of_image_ > 1; }
-  std::int64_t of_image() const { return of_image_; }
-  std::int64_t all() const { return images_ * of_image_; }
+  bool worth() const { return dealt_ > 1; }
+  std::int64_t of_image() const { return dealt_ + (has_shared() ? 1 : 0); }
+  std::int64_t all() const { return images_ * of_image(); }
   PixelRange operator[](std::int64_t piece) const {
-    return {begin(piece), std::min(pixels_, begin(piece + 1))};
+    return {begin(piece), piece + 1 < of_image() ? begin(piece + 1) : pixels_};
   }
-  // In a piece, at most.
-  std::int64_t most_pixels() const { return (parts() + of_image_ - 1) / of_image_ * least_; }
+  // Of an image, without the shared one, which is behind them. There is one of a lone image only.
+  std::int64_t dealt() const { return dealt_; }
+  bool has_shared() const { return shared_ > 0; }
+  std::int64_t shared_pixels() const { return has_shared() ? (*this)[dealt_].count() : 0; }
+  // In one of the others, at most.
+  std::int64_t most_pixels() const { return (parts_ - shared_ + dealt_ - 1) / dealt_ * least_; }
 
  private:
-  std::int64_t parts() const { return (pixels_ + least_ - 1) / least_; }
-  std::int64_t begin(std::int64_t piece) const { return parts() * piece / of_image_ * least_; }
+  std::int64_t begin(std::int64_t piece) const {
+    return (parts_ - shared_) * piece / dealt_ * least_;
+  }
 
-  std::int64_t pixels_, least_, images_, of_image_ = 1;
+  std::int64_t pixels_, least_, parts_;  // the latter of `least_` pixels each, but for the last
+  std::int64_t images_, dealt_ = 1, shared_ = 0;
 };
 
 // Images [B, C, H, W] that lie
@@ -51,7 +58,8 @@ class PixelPieces {
 //   in pieces   a piece of the pixels behind the other, each [C, pixels]: what a thread writes is
 //               nobody else's, to the line, and so is what its CPU fetches beside it
 //   apart       where a thread takes a piece through several steps, in memory of that thread's own,
-//               [C, pixels], from one piece to the next; else plain, in the same memory
+//               [C, pixels], from one piece to the next, and behind that of the threads the shared
+//               piece; else plain, in the same memory
 class PixelImage {
  public:
   PixelImage() = default;                                // none
@@ -71,7 +79,7 @@ class PixelImage {
     return view_;
   }
   // Pixels of a piece of image b, one of PixelPieces, as [1, pixels, C]. `worker` says whose, where
-  // each has its own.
+  // each has its own; of the shared piece, it is the number of threads.
   TensorView pixels(std::int64_t b, PixelRange piece, int worker) const;
 
  protected:

@@ -7,6 +7,8 @@
 #include <set>
 #include <vector>
 
+#include "base/cpu.h"
+
 namespace qkv::testing {
 namespace {
 
@@ -19,19 +21,39 @@ TEST(PixelPieces, CoverEachPixelOnce) {
         const PixelPieces pieces({images, 3, width}, threads);
         EXPECT_EQ(pieces.all(), images * pieces.of_image());
         EXPECT_EQ(pieces.worth(), pieces.of_image() > 1);
+        EXPECT_EQ(pieces.of_image(), pieces.dealt() + (pieces.has_shared() ? 1 : 0));
         std::int64_t next = 0;
         for (std::int64_t n = 0; n < pieces.of_image(); ++n) {
           EXPECT_EQ(pieces[n].begin, next);
-          EXPECT_LE(pieces[n].count(), pieces.most_pixels());
+          EXPECT_LE(pieces[n].count(),
+                    n < pieces.dealt() ? pieces.most_pixels() : pieces.shared_pixels());
           // (A product of one pixel would have no lanes.)
           EXPECT_GE(pieces[n].count(), pieces.worth() ? 2 : 0);
           next = pieces[n].end;
         }
         EXPECT_EQ(next, 3 * width);
         // As many for each thread, unless images are.
-        EXPECT_TRUE(!pieces.worth() || images % threads == 0 || pieces.of_image() % threads == 0);
+        EXPECT_TRUE(!pieces.worth() || images % threads == 0 || pieces.dealt() % threads == 0);
+        EXPECT_TRUE(!pieces.has_shared() || (pieces.worth() && images == 1));
       }
     }
+  }
+}
+
+// What is left of a lone image after as many vectors for each thread is shared, if it is little.
+TEST(PixelPieces, ShareWhatIsLeft) {
+  struct Case {
+    std::int64_t H, W;
+    int threads;
+    std::int64_t shared, shared_of_half_vectors;  // pixels
+  };
+  const bool halves = cpu_splits_wide_vectors();
+  for (const Case& c : {Case{20, 20, 2, 16, 0}, Case{20, 20, 4, 16, 16}, Case{20, 20, 5, 0, 0},
+                        Case{20, 20, 3, 16, 16}, Case{40, 40, 2, 0, 0}, Case{16, 20, 3, 32, 8},
+                        Case{7, 27, 2, 0, 0}, Case{20, 20, 1, 0, 0}}) {
+    SCOPED_TRACE(::testing::Message() << c.H << " x " << c.W << " on " << c.threads);
+    const PixelPieces pieces({1, c.H, c.W}, c.threads);
+    EXPECT_EQ(pieces.shared_pixels(), halves ? c.shared_of_half_vectors : c.shared);
   }
 }
 
@@ -75,20 +97,25 @@ TEST(PixelImage, InPiecesEachHasItsOwnMemory) {
 }
 
 TEST(PixelImage, ApartEachThreadHasItsOwnMemory) {
-  constexpr std::int64_t C = 3, H = 10, W = 40;
+  constexpr std::int64_t C = 3, H = 20, W = 20;
   const PixelPieces pieces({1, H, W}, 2);
   ASSERT_TRUE(pieces.worth());
+  ASSERT_TRUE(pieces.has_shared() || cpu_splits_wide_vectors());
   const std::int64_t apart = C * pieces.most_pixels();
-  Tensor memory(DType::f32, {2 * apart});
+  Tensor memory(DType::f32, {2 * apart + C * pieces.shared_pixels()});
   const auto image =
       MutablePixelImage::apart(MutableTensorView(memory.view().data(), DType::f32, {1, C, H, W}),
                                apart * static_cast<std::int64_t>(sizeof(float)));
-  for (int worker = 0; worker < 2; ++worker) {
-    for (std::int64_t n = 0; n < pieces.of_image(); ++n) {
+  const auto end_of = [&](int worker) {
+    return worker < 2 ? (worker + 1) * apart : memory.size();  // the last is of the shared piece
+  };
+  for (int worker = 0; worker < (pieces.has_shared() ? 3 : 2); ++worker) {
+    for (std::int64_t n = worker < 2 ? 0 : pieces.dealt();
+         n < (worker < 2 ? pieces.dealt() : pieces.of_image()); ++n) {
       for (const std::int64_t at :
            places(image.pixels(0, pieces[n], worker), memory.view().data())) {
         EXPECT_GE(at, worker * apart);
-        EXPECT_LT(at, (worker + 1) * apart);
+        EXPECT_LT(at, end_of(worker));
       }
     }
   }

@@ -35,11 +35,13 @@ class PixelSteps {
   // There is room for as many as stand between two attentions.
   void add(const PixelStep& step);
   // Pieces of pixels go through all steps on a thread each, where images are large enough and lie
-  // so that they can; else each step on all threads.
+  // so that they can, and one that is shared through some steps on each; else each step on all
+  // threads.
   void run();
 
  private:
   void run_together(const PixelPieces& pieces);
+  void run_piece(std::int64_t b, PixelRange piece, int worker, Laps::Clock& clock) const;
 
   const Scope& scope_;
   std::array<PixelStep, 8> steps_;

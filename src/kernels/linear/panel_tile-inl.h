@@ -23,13 +23,14 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Vectors × rows of accumulators that fill the registers. Wider tiles need fewer loads for each
 // multiplication: 10 for 24 here, 7 for 12 there.
 #if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64  // 32 registers
-inline constexpr int kPanelVectors = 4, kPanelRows = 6, kNarrowerRows = 8;
+inline constexpr int kPanelVectors = 4, kPanelRows = 6, kNarrowerRows = 8, kOneVectorRows = 16;
 #else  // 16 registers
-inline constexpr int kPanelVectors = 3, kPanelRows = 4, kNarrowerRows = 6;
+inline constexpr int kPanelVectors = 3, kPanelRows = 4, kNarrowerRows = 6, kOneVectorRows = 12;
 #endif
-// Rows of a tile of so many vectors: a little narrower, and there are registers for more.
+// Rows of a tile of so many vectors: a little narrower, and there are registers for more; of one,
+// and the chains of fewer would wait for themselves.
 constexpr int panel_tile_rows(int vectors) {
-  return vectors == kPanelVectors - 1 ? kNarrowerRows : kPanelRows;
+  return vectors == kPanelVectors - 1 ? kNarrowerRows : vectors == 1 ? kOneVectorRows : kPanelRows;
 }
 
 template <class D, typename Stored>
@@ -101,7 +102,7 @@ HWY_NOINLINE void panel_tile(const Real* HWY_RESTRICT a, std::int64_t a_stride,
   constexpr int kWhole = kHalf ? NV - 1 : NV;
   V sum[R][NV];
   H last[R];
-  HWY_UNROLL(8)
+  HWY_UNROLL(16)
   for (int r = 0; r < R; ++r) {
     HWY_UNROLL(4)
     for (int v = 0; v < kWhole; ++v) {
@@ -118,7 +119,7 @@ HWY_NOINLINE void panel_tile(const Real* HWY_RESTRICT a, std::int64_t a_stride,
       H half = hn::Zero(dh);
       if (kHalf) half = load_weights(dh, b + kWhole * N);
       b += b_stride;
-      HWY_UNROLL(8)
+      HWY_UNROLL(16)
       for (int r = 0; r < R; ++r) {
         const V scalar =
             hn::Set(d, kScalars == Scalars::kAcross ? a[r * a_stride + i] : a[r + i * a_stride]);
@@ -128,7 +129,7 @@ HWY_NOINLINE void panel_tile(const Real* HWY_RESTRICT a, std::int64_t a_stride,
       }
     }
   }
-  HWY_UNROLL(8)
+  HWY_UNROLL(16)
   for (int r = 0; r < R; ++r) {
     HWY_UNROLL(4)
     for (int v = 0; v < kWhole; ++v) hn::StoreU(sum[r][v], d, sums + r * W + v * N);
@@ -171,6 +172,7 @@ void panel_rows(const Real* a, std::int64_t a_stride, const Stored* b, std::int6
       default: return;
     }
   } else {
+    if (kRows > 8 && r + 8 <= rows) tile(std::integral_constant<int, 8>());
     if (kRows > 4 && r + 4 <= rows) tile(std::integral_constant<int, 4>());
     if (r + 2 <= rows) tile(std::integral_constant<int, 2>());
     if (r < rows) tile(std::integral_constant<int, 1>());
