@@ -16,8 +16,8 @@ constexpr std::int64_t kMostPixels = 240;
 
 // Pieces that a thread has of so many images, at least. Of two, another one may take the second;
 // but all weights are read for each.
-std::int64_t pieces_of_thread(std::int64_t images) {
-  return images == 1 && cpu_has_fast_caches() ? 1 : 2;
+std::int64_t pieces_of_thread(std::int64_t images, std::int64_t threads) {
+  return images == 1 && threads == 2 && cpu_has_fast_caches() ? 1 : 2;
 }
 
 // A view that was made of a mutable one.
@@ -34,7 +34,7 @@ PixelPieces::PixelPieces(const ImageSize& size, int threads)
       images_(size.B) {
   const std::int64_t images = std::max<std::int64_t>(images_, 1), workers = threads;
   if (workers < 2) return;
-  const std::int64_t least = pieces_of_thread(images) * workers;
+  const std::int64_t least = pieces_of_thread(images, workers) * workers;
   dealt_ = std::max((pixels_ + kMostPixels - 1) / kMostPixels, (least + images - 1) / images);
   if (images % workers != 0) dealt_ = (dealt_ + workers - 1) / workers * workers;
   if (pixels_ < 2 * kVector * dealt_) dealt_ = 1;

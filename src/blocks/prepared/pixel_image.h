@@ -24,9 +24,9 @@ struct PixelRange {
   std::int64_t count() const { return end - begin; }
 };
 
-// How the pixels of images are dealt out to threads: an image in several pieces for each, as many
-// for each; or in one, if it is too small for that. Pixels of a few vectors that would make one
-// thread's pieces larger than another's are a last piece, which the threads share.
+// How the pixels of images are dealt out to threads: an image in one piece or several for each, as
+// many for each; or in one, if it is too small for that. Pixels of a few vectors that would make
+// one thread's pieces larger than another's are a last piece, which the threads share.
 class PixelPieces {
  public:
   PixelPieces(const ImageSize& size, int threads);

@@ -27,7 +27,7 @@ class SharedPiece {
  public:
   SharedPiece(std::span<const PixelStep> steps, PixelRange piece, const Scope& scope)
       : steps_(steps), piece_(piece), scope_(scope) {
-    for (const PixelStep& s : steps_) cost_ += s.linear->in() * s.linear->out();
+    for (const PixelStep& s : steps_) cost_ += cost_of_output(s) * s.linear->out();
   }
 
   // The shares up to this one, if nobody has begun them. Those that others have begun are waited
@@ -36,8 +36,12 @@ class SharedPiece {
     int next = next_.load(std::memory_order_relaxed);
     while (next <= share) {
       if (!next_.compare_exchange_weak(next, next + 1, std::memory_order_relaxed)) continue;
-      for (int spins = 0; done_.load(std::memory_order_acquire) < next; ++spins) {
-        if (spins > kSpins) std::this_thread::yield();
+      for (int looks = 0; done_.load(std::memory_order_acquire) < next;) {
+        if (looks < kLooks) {
+          ++looks;
+        } else {
+          std::this_thread::yield();
+        }
       }
       const Done done{done_, ++next};
       compute(next - 1, clock);
@@ -52,18 +56,24 @@ class SharedPiece {
     ~Done() { so_far.store(count, std::memory_order_release); }
   };
 
-  static constexpr int kSpins = 1 << 12;
+  // Before who waits lets others have the core: some microseconds.
+  static constexpr int kLooks = 1 << 12;
   // Outputs that are not divided: tiles are full.
   static constexpr std::int64_t kOutputs = 32;
+
+  // A step without inputs has outputs, too.
+  static std::int64_t cost_of_output(const PixelStep& s) {
+    return std::max<std::int64_t>(s.linear->in(), 1);
+  }
 
   void compute(int share, Laps::Clock& clock) const {
     std::int64_t before = 0;
     for (const PixelStep& s : steps_) {
-      const std::int64_t cost = s.linear->in() * s.linear->out();
       const std::int64_t last = first_output(s, before, share);
       const std::int64_t first = first_output(s, before, share + 1);
-      if (first < last) product(s, first, last);
-      before += cost;
+      before += cost_of_output(s) * s.linear->out();
+      if (first == last) continue;
+      product(s, first, last);
       clock.lap(s.name);
     }
   }
@@ -73,20 +83,23 @@ class SharedPiece {
   std::int64_t first_output(const PixelStep& s, std::int64_t before, int share) const {
     const std::int64_t out = s.linear->out();
     const std::int64_t of_step = cost_ * share / scope_.threads - before;
-    const std::int64_t count =
-        std::clamp<std::int64_t>(of_step / std::max<std::int64_t>(s.linear->in(), 1), 0, out);
+    const std::int64_t count = std::clamp<std::int64_t>(of_step / cost_of_output(s), 0, out);
     if (count == 0 || count == out) return out - count;
-    const bool some = gives_some_outputs(*s.linear);
-    const std::int64_t least = some ? std::min(kOutputs, out) : out;
+    const std::int64_t least = may_be_cut(s) ? std::min(kOutputs, out) : out;
     const std::int64_t whole = (count + least / 2) / least * least;
     return out - whole < least ? 0 : out - whole;
   }
 
+  // As run_some_outputs wants it.
+  bool may_be_cut(const PixelStep& s) const {
+    const TensorView out = s.out.PixelImage::pixels(0, piece_, slot());
+    return gives_some_outputs(*s.linear) && out.stride(1) == 1 && out.stride(2) != 1;
+  }
+
   void product(const PixelStep& s, std::int64_t first, std::int64_t last) const {
-    const int slot = scope_.threads;
-    const TensorView x = s.x.pixels(0, piece_, slot);
-    const MutableTensorView out = s.out.pixels(0, piece_, slot).slice(2, first, last);
-    TensorView residual = s.residual.pixels(0, piece_, slot);
+    const TensorView x = s.x.pixels(0, piece_, slot());
+    const MutableTensorView out = s.out.pixels(0, piece_, slot()).slice(2, first, last);
+    TensorView residual = s.residual.pixels(0, piece_, slot());
     if (residual.has_value()) residual = residual.slice(2, first, last);
     const LinearEpilogue epilogue{s.activation, residual, true};
     if (last - first == s.linear->out()) {
@@ -95,6 +108,9 @@ class SharedPiece {
       run_some_outputs(*s.linear, first, x, out, scope_.dtype, 1, epilogue);
     }
   }
+
+  // Where images are apart: behind those of the threads.
+  int slot() const { return scope_.threads; }
 
   std::span<const PixelStep> steps_;
   PixelRange piece_;
@@ -139,14 +155,15 @@ void PixelSteps::run_together(const PixelPieces& pieces) {
       run_piece(item / dealt, pieces[item % dealt], worker, clock);
     });
   } else {
-    // Each has its own pieces and a share of the last one: the first thread begins with it, the
-    // last one ends with it, so that nobody waits for what a share needs.
+    // Each has its own pieces and a share of the last one, the later, the later that is: of two
+    // threads, one begins with it and the other ends with it, and nobody waits.
     SharedPiece shared({steps_.data(), static_cast<std::size_t>(count_)}, pieces[dealt], scope_);
     const std::int64_t own = dealt / threads, all = own + 1;
     const int workers = worker_count(threads * all, threads);
     parallel_ranges(threads * all, 0, threads, [&](std::int64_t item, int worker) {
       Laps::Clock clock = scope_.clock->beside(workers);
-      const std::int64_t whose = item / all, n = item % all, place = whose * own / (threads - 1);
+      const std::int64_t whose = item / all, n = item % all;
+      const std::int64_t place = (whose * own + (threads - 1) / 2) / (threads - 1);
       if (n == place) return shared.run(static_cast<int>(whose), clock);
       run_piece(0, pieces[whose * own + n - (n > place ? 1 : 0)], worker, clock);
     });

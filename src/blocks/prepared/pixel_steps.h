@@ -34,8 +34,8 @@ class PixelSteps {
 
   // There is room for as many as stand between two attentions.
   void add(const PixelStep& step);
-  // Pieces of pixels go through all steps on a thread each, where images are large enough and lie
-  // so that they can, and one that is shared through some steps on each; else each step on all
+  // Where images are large enough and lie so that they can, a thread takes pieces of pixels through
+  // all steps, and has a share in the products of the shared piece; else each step is on all
   // threads.
   void run();
 

@@ -425,47 +425,6 @@ TEST(PreparedC2psa, PiecesOfPixelsWhateverTheBlockIs) {
   prepared.forward(none, no_out, {.threads = 2});
 }
 
-// The piece that threads share is cut by outputs, where weights can be: no bit depends on where, or
-// on who comes first.
-TEST(PreparedC2psa, SharesOfAPieceChangeNoBit) {
-  constexpr std::int64_t kChannels = 80, kAll = 2 * kChannels + 5;
-  const DetectorDims dims = detector_dims(kChannels, 1);
-  std::vector<Tensor> held;
-  const auto conv = [&](std::int64_t out, std::int64_t in) {
-    held.push_back(random_tensor({out, in, 1, 1}, held.size(), 0.1));
-    return ConvWeights{std::as_const(held.back()).view(), {}};
-  };
-  held.reserve(7);
-  held.push_back(random_tensor({kChannels, 1, 3, 3}, 99, 0.3));
-  const ConvWeights pe{std::as_const(held.back()).view(), {}};
-  const DetectorWeights attention{conv(dims.channels, kChannels),
-                                  conv(kChannels, kChannels),
-                                  pe,
-                                  dims.heads,
-                                  dims.key_dim,
-                                  dims.head_dim};
-  const C2psaWeights w{
-      conv(2 * kChannels, kAll),
-      conv(kAll, 2 * kChannels),
-      {{attention, conv(2 * kChannels, kChannels), conv(kChannels, 2 * kChannels)}}};
-  for (const PrepareOptions& kept : {PrepareOptions{}, PrepareOptions{.storage = WeightStorage::i8},
-                                     PrepareOptions{.backend = LinearBackend::reference}}) {
-    const PreparedC2psa prepared(w, kept);
-    for (const Dims& shape : {Dims{1, kAll, 20, 20}, Dims{1, kAll, 9, 37}}) {
-      const Tensor x = random_tensor(shape, 14, 1, DType::f32);
-      Tensor one(DType::f32, shape);
-      prepared.forward(x, one, {.threads = 1});
-      for (const int threads : {2, 3, 4, 7}) {
-        for (int i = 0; i < (kept.backend == LinearBackend::reference ? 2 : 10); ++i) {
-          Tensor out(DType::f32, shape);
-          prepared.forward(x, out, {.threads = threads});
-          ASSERT_TRUE(same_bits(out, one)) << to_string(shape) << " on " << threads;
-        }
-      }
-    }
-  }
-}
-
 // Several calls at once share the weights, not the memory.
 TEST(Prepared, CallsAtOnce) {
   const Mha w(24, 3, 1);

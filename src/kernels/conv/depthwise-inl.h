@@ -115,7 +115,8 @@ class DepthwiseRun {
 // loaded once for its line above, at and below, and summed up three times, with the taps of each
 // column; the sums for the pixels right and left of it are then shifted to these. What lies beyond
 // an edge is masked, by masks that all planes share. Nothing is copied, and nothing outside is
-// read. The sums are those of DepthwiseRun, bit for bit. For lines of at least a vector.
+// read. The sums are those of DepthwiseRun, bit for bit, if taps are finite. For lines of at least
+// a vector.
 class DepthwiseFlat {
   using D = hn::ScalableTag<float>;
   using V = hn::Vec<D>;

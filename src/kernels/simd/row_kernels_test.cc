@@ -287,7 +287,8 @@ TEST(RowKernels, Depthwise) {
         }
       }
     }
-    // Long ones, of which masks are not kept.
+    // The longest one, and a longer one, whose masks are not kept.
+    check_depthwise_of(row_kernels(target), 93, 176, true, false);
     check_depthwise_of(row_kernels(target), 130, 127, true, false);
   }
 }
