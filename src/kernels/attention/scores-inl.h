@@ -29,6 +29,7 @@ struct ScoreTile {
   static constexpr D d{};
   static constexpr std::int64_t N = hn::MaxLanes(D());
   static constexpr Real kInfinity = std::numeric_limits<Real>::infinity();
+  static constexpr bool kManyRegisters = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64;  // 32
 
   Real* s;
   std::int64_t keys;
@@ -52,9 +53,11 @@ struct ScoreTile {
     explicit Relative(V max) : max_(max), scaled_(hn::Mul(max, log2e())) {}
     // Whether near() does for all lanes.
     bool all_near() const { return !HWY_NATIVE_FMA || hn::AllTrue(d, is_near(max_)); }
-    V near(V x) const {
-      return HWY_NATIVE_FMA ? exp2_or_zero(d, hn::MulSub(x, log2e(), scaled_))
-                            : exp(hn::Sub(x, max_));
+    V near(V x) const { return exp2_or_zero(d, exponent(x, max_, scaled_)); }
+    // What near() raises 2 to; scaled = max·log2 e.
+    static HWY_INLINE V exponent(V x, V max, V scaled) {
+      if constexpr (HWY_NATIVE_FMA) return hn::MulSub(x, log2e(), scaled);
+      return hn::Mul(hn::Sub(x, max), log2e());
     }
     V operator()(V x) const {
       if constexpr (!HWY_NATIVE_FMA) return near(x);
@@ -103,7 +106,7 @@ struct ScoreTile {
       HWY_UNROLL(4)
       for (int k = 0; k < n; ++k) hn::StoreU(hn::Mul(cap, x[k]), d, s + i + k * N);
     };
-    constexpr int kMost = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 4 : 2;  // by registers
+    constexpr int kMost = kManyRegisters ? 4 : 2;
     std::int64_t i = 0;
     for (; i + kMost * N <= size(); i += kMost * N) {
       cap_next(std::integral_constant<int, kMost>(), i);
@@ -277,9 +280,9 @@ struct ScoreTile {
   // Exponentials are chains of operations that wait for each other: two or three go side by side,
   // where there are 32 registers.
   template <int kVectors>
-  static constexpr int kSideBySide = HWY_TARGET > HWY_AVX3 && !HWY_ARCH_ARM_A64 ? 1
-                                     : kVectors == 4                            ? 2
-                                                                                : kVectors;
+  static constexpr int kSideBySide = !kManyRegisters ? 1
+                                     : kVectors == 4 ? 2
+                                                     : kVectors;
 
   // The usual case, for so many vectors, in the order in which scores lie.
   template <int kVectors>
@@ -299,10 +302,7 @@ struct ScoreTile {
         V e[n];
         HWY_UNROLL(4)
         for (int k = 0; k < n; ++k) {
-          const V x = hn::LoadU(d, at + k * N);
-          // As Relative::near.
-          e[k] = HWY_NATIVE_FMA ? hn::MulSub(x, log2e(), scaled[v + k])
-                                : hn::Mul(hn::Sub(x, max[v + k]), log2e());
+          e[k] = Relative::exponent(hn::LoadU(d, at + k * N), max[v + k], scaled[v + k]);
         }
         exp2_or_zero(d, e);
         HWY_UNROLL(4)

@@ -100,6 +100,35 @@ HWY_INLINE hn::Vec<D> at_most(D, hn::Vec<D> high, hn::Vec<D> z) {
 #endif
 }
 
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+// z = 2^z of n whole vectors of f32, as exp2_or_zero() says, step by step in all of them. z -
+// floor(z) and the product by 2^floor(z) are an instruction each here (rounding to nearest would be
+// two more on some CPUs).
+template <class D, int n>
+HWY_INLINE void exp2_by_fraction(D d, hn::Vec<D> (&z)[n]) {
+  using C = ExpConstants<float>;
+  constexpr int kLast = sizeof(C::kExp2OfFraction) / sizeof(float) - 1;
+  hn::Vec<D> r[n], sum[n];
+  __mmask16 keep[n];
+  HWY_UNROLL(4)
+  for (int k = 0; k < n; ++k) {
+    r[k] = hn::Vec<D>{_mm512_reduce_ps(z[k].raw, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
+    keep[k] = _mm512_cmp_ps_mask(z[k].raw, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
+    sum[k] = hn::Set(d, C::kExp2OfFraction[kLast]);
+  }
+  HWY_UNROLL(12)
+  for (int term = kLast - 1; term >= 0; --term) {
+    HWY_UNROLL(4)
+    for (int k = 0; k < n; ++k)
+      sum[k] = hn::MulAdd(sum[k], r[k], hn::Set(d, C::kExp2OfFraction[term]));
+  }
+  HWY_UNROLL(4)
+  for (int k = 0; k < n; ++k) {
+    z[k] = hn::Vec<D>{_mm512_maskz_scalef_ps(keep[k], sum[k].raw, z[k].raw)};
+  }
+}
+#endif
+
 // 2^z, for z ≤ 127. What would be denormal is 0 exactly, but for a factor √2 below the smallest
 // normal number on some targets: denormals make the products that follow slow, and add nothing to a
 // sum that has a 1 in it. NaN stays NaN, -inf gives 0.
@@ -107,13 +136,10 @@ template <class D>
 HWY_INLINE hn::Vec<D> exp2_or_zero(D d, hn::Vec<D> z) {
   using C = ExpConstants<hn::TFromD<D>>;
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-  // z - floor(z) and the product by 2^floor(z) are an instruction each here (rounding to nearest
-  // would be two more on some CPUs).
   if constexpr (sizeof(hn::TFromD<D>) == 4 && hn::MaxLanes(D()) == 16) {
-    const hn::Vec<D> r{_mm512_reduce_ps(z.raw, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
-    const __mmask16 keep = _mm512_cmp_ps_mask(z.raw, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
-    return hn::Vec<D>{
-        _mm512_maskz_scalef_ps(keep, polynomial(d, r, C::kExp2OfFraction).raw, z.raw)};
+    hn::Vec<D> one[] = {z};
+    exp2_by_fraction(d, one);
+    return one[0];
   }
   // The same for half a vector: the same bits.
   if constexpr (sizeof(hn::TFromD<D>) == 4 && hn::MaxLanes(D()) == 8) {
@@ -132,33 +158,12 @@ HWY_INLINE hn::Vec<D> exp2_or_zero(D d, hn::Vec<D> z) {
   return hn::Mul(polynomial(d, r, C::kExp2), power);
 }
 
-// The same of n vectors, step by step in all of them.
+// z = the same of n vectors, side by side.
 template <class D, int n>
 HWY_INLINE void exp2_or_zero(D d, hn::Vec<D> (&z)[n]) {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-  using C = ExpConstants<hn::TFromD<D>>;
   if constexpr (sizeof(hn::TFromD<D>) == 4 && hn::MaxLanes(D()) == 16) {
-    constexpr int kTerms = sizeof(C::kExp2OfFraction) / sizeof(float);
-    hn::Vec<D> r[n], sum[n];
-    __mmask16 keep[n];
-    HWY_UNROLL(4)
-    for (int k = 0; k < n; ++k) {
-      r[k] = hn::Vec<D>{_mm512_reduce_ps(z[k].raw, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
-      keep[k] = _mm512_cmp_ps_mask(z[k].raw, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
-      sum[k] = hn::Set(d, C::kExp2OfFraction[kTerms - 1]);
-    }
-    HWY_UNROLL(12)
-    for (int term = kTerms - 2; term >= 0; --term) {
-      HWY_UNROLL(4)
-      for (int k = 0; k < n; ++k) {
-        sum[k] = hn::MulAdd(sum[k], r[k], hn::Set(d, C::kExp2OfFraction[term]));
-      }
-    }
-    HWY_UNROLL(4)
-    for (int k = 0; k < n; ++k) {
-      z[k] = hn::Vec<D>{_mm512_maskz_scalef_ps(keep[k], sum[k].raw, z[k].raw)};
-    }
-    return;
+    return exp2_by_fraction(d, z);
   }
 #endif
   HWY_UNROLL(4)
