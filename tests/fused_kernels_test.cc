@@ -2,11 +2,13 @@
 // blocks of keys. Which one runs, and how many go past at a time, is a matter of speed alone: the
 // bits are the same.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "kernels/attention/fused.h"
@@ -28,7 +30,7 @@ struct Inputs {
 };
 
 Results run(const Inputs& x, const AttentionOptions& options, const FusedKernel& kernel, DType real,
-            const FusedTuning& tuning = {}) {
+            const FusedTuning& tuning = {}, int threads = 2) {
   Dims out = x.query.shape(), weights = out;
   out[3] = x.value.dim(3);
   weights[3] = x.key.dim(2);
@@ -37,10 +39,10 @@ Results run(const Inputs& x, const AttentionOptions& options, const FusedKernel&
   stages.lse = r.lse;
   stages.weights = r.weights;
   const AttentionProblem problem = check_attention(x.query, x.key, x.value, r.out, options, stages);
-  const FusedSplit split = split_fused(problem, kernel, 2, tuning);
+  const FusedSplit split = split_fused(problem, kernel, threads, tuning);
   r.rest_apart = split.rest != nullptr;
-  Tensor workspace(DType::u8, {fused_workspace(problem, split, 2)});
-  attention_fused(problem, kernel, split, 2,
+  Tensor workspace(DType::u8, {fused_workspace(problem, split, threads)});
+  attention_fused(problem, kernel, split, threads,
                   reinterpret_cast<std::byte*>(workspace.as<std::uint8_t>().data()));
   return r;
 }
@@ -198,6 +200,40 @@ TEST(FusedKernels, TheRestApartGivesTheSameBits) {
     }
   }
   if (compared == 0) GTEST_SKIP() << "no target of this CPU has two kernels";
+}
+
+// The few queries that a wide kernel has left go by other tiles than those of a narrow one.
+TEST(FusedKernels, FewQueriesApartHaveTheSameBits) {
+  const std::vector<FusedKernel> kernels = kernels_of(false);
+  const FusedKernel* narrow = kernels.empty() ? nullptr : find_narrower_kernel(kernels.front());
+  if (narrow == nullptr) GTEST_SKIP() << "no target of this CPU has two kernels";
+  Random random(8);
+  const auto compare = [&](std::int64_t queries, std::int64_t keys, std::int64_t depth,
+                           const AttentionOptions& options) {
+    const Tensor q = normal({1, 3, queries, depth}, random),
+                 k = normal({1, 3, keys, depth}, random);
+    const Tensor v = normal({1, 3, keys, 32}, random);
+    // One thread: a unit has them and the whole vectors before them.
+    const FusedTuning tuning{.rest_apart = false};
+    const Results wide = run({q, k, v}, options, kernels.front(), DType::f32, tuning, 1);
+    const Results other = run({q, k, v}, options, *narrow, DType::f32, tuning, 1);
+    const std::string what = fmt::format("{} queries, {} keys of {}", queries, keys, depth);
+    EXPECT_TRUE(same_bits(wide.out, other.out)) << what;
+    EXPECT_TRUE(same_bits(wide.lse, other.lse)) << what;
+    EXPECT_TRUE(same_bits(wide.weights, other.weights)) << what;
+  };
+  const std::int64_t lanes = kernels.front().lanes, block = lanes * kernels.front().max_vectors;
+  for (std::int64_t few = 1; few <= lanes / 2 + 1; ++few) {
+    for (const std::int64_t depth : {64, 65, 71, 72, 127}) {
+      compare(block + few, 3 + 8 * few, depth, {});
+      for (const AttentionOptions& options : EveryOption(block + few, DType::f32, random).all) {
+        compare(block + few, block + few, depth, options);
+      }
+    }
+  }
+  // Each number of keys that a tile may have left.
+  for (std::int64_t keys = 1; keys <= 49; ++keys) compare(block + 5, keys, 64, {});
+  compare(3 * block + 5, 3 * block + 5, 64, {});
 }
 
 }  // namespace

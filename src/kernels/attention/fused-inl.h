@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "kernels/attention/ahead.h"
+#include "kernels/attention/few-inl.h"
 #include "kernels/attention/fused.h"
 #include "kernels/attention/fused_workspace.h"
 #include "kernels/attention/operand-inl.h"
@@ -59,10 +60,7 @@ class FusedRun {
         may_write_sums_(holds_real<Real>(problem.out.dtype(), problem.out.data()) &&
                         !problem.sinks.has_value()),
         ahead_(problem, unit, next) {
-    const std::int64_t vectors = (unit.query_count + N - 1) / N;
-    blocks_ = (vectors + kMaxVectors - 1) / kMaxVectors;
-    base_vectors_ = vectors / blocks_;
-    wider_blocks_ = vectors % blocks_;
+    split_into_blocks();
     slope_ =
         p_.alibi.has_value() ? load_real<Real>(p_.alibi, unit.head * p_.alibi.stride(0)) : Real{0};
     const auto operand = [&](const TensorView& view, std::int64_t by_vectors, Real* copy) {
@@ -104,6 +102,7 @@ class FusedRun {
   struct Block {
     std::int64_t row, rows;  // of the unit
     int vectors;
+    bool few;  // queries: see FewQueries
     Real* qt;  // [D][width]
     OutputTile<D> out;
     Real *max, *sum, *seen;  // [width]
@@ -128,14 +127,30 @@ class FusedRun {
 
   std::int64_t first_query() const { return seq_.query_begin + unit_.query_begin; }
 
+  // Blocks of about as many vectors each, and one of the few queries that are left after whole
+  // vectors, if it pays to have them apart.
+  void split_into_blocks() {
+    const std::int64_t whole = unit_.query_count / N, rest = unit_.query_count % N;
+    const bool apart = FewQueries<D>::kCan && rest > 0 && rest <= FewQueries<D>::kMost &&
+                       whole >= kMaxVectors && p_.D >= FewQueries<D>::kLeastDepth &&
+                       p_.key.stride(3) == 1;
+    const std::int64_t vectors = whole + (rest > 0 && !apart ? 1 : 0);
+    even_blocks_ = (vectors + kMaxVectors - 1) / kMaxVectors;
+    base_vectors_ = vectors / even_blocks_;
+    wider_blocks_ = vectors % even_blocks_;
+    blocks_ = even_blocks_ + (apart ? 1 : 0);
+  }
+
   Block block(std::int64_t b) const {
     const std::int64_t first = b * base_vectors_ + std::min(b, wider_blocks_);
-    const int vectors = static_cast<int>(base_vectors_ + (b < wider_blocks_ ? 1 : 0));
+    const bool few = b == even_blocks_;
+    const int vectors = few ? 1 : static_cast<int>(base_vectors_ + (b < wider_blocks_ ? 1 : 0));
     const std::int64_t row = first * N;
     const std::int64_t rows = std::min<std::int64_t>(vectors * N, unit_.query_count - row);
     return {row,
             rows,
             vectors,
+            few,
             w_.qt + row * p_.D,
             {w_.out + row * p_.Dv, rows, p_.Dv, vectors, by_rows_},
             w_.max + row,
@@ -201,6 +216,7 @@ class FusedRun {
         seq_.batch * q.stride(0) + unit_.head * q.stride(1) + (first_query() + b.row) * q.stride(2);
     const auto* data = static_cast<const std::byte*>(q.data()) + bytes(offset, q.dtype());
     read_queries({data, q.dtype(), q.stride(3), q.stride(2)}, b);
+    if (b.few) FewQueries<D>::spread(b.qt, p_.D, w_.few);
     const V lowest = hn::Set(d, std::numeric_limits<Real>::lowest());
     for (std::int64_t i = 0; i < b.width(); i += N) {
       hn::StoreU(lowest, d, b.max + i);
@@ -400,6 +416,9 @@ class FusedRun {
 
   // s[j][query] = scale·q·k_j, and the largest of each query; -inf beyond a vector's reach.
   void scores(const Block& b, const Reach& reach, const TileRows<Real>& k, Real* s, Real* largest) {
+    if (b.few) {
+      return FewQueries<D>::scores(w_.few, p_.D, k, reach.keys[0], s, largest, ahead_);
+    }
     const std::int64_t width = b.width();
     each_part(b, reach, [&](auto vectors, int v, std::int64_t from, std::int64_t to) {
       for (std::int64_t j = from; j < to; ++j) {
@@ -484,7 +503,8 @@ class FusedRun {
   const bool by_rows_;
   const bool may_write_sums_;  // as they are, when the last key was seen
   FusedAhead ahead_;
-  std::int64_t blocks_ = 0, base_vectors_ = 0, wider_blocks_ = 0;
+  // Blocks of queries; those of about as many vectors, and how many have one more than the others.
+  std::int64_t blocks_ = 0, even_blocks_ = 0, base_vectors_ = 0, wider_blocks_ = 0;
   std::int64_t prefix_ = 0;
   Real slope_ = 0;
   Operand<Real> k_, v_;

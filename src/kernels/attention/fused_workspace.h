@@ -24,6 +24,7 @@ struct FusedWorkspace {
   Real *max, *sum, *seen;     // [queries]
   Real* s;                    // [keys of a step × queries of a block]
   Real *addend, *hidden;      // [keys of a block × queries of a block]
+  Real* few;                  // [D × 32], of few queries (few-inl.h)
   Real *k, *v;                // [keys of a step × D], … × Dv
   Real* stage;                // for matrices that are transposed
   std::int64_t *begin, *end;  // [queries]: visible keys
@@ -63,6 +64,7 @@ struct FusedWorkspace {
     take(s, keys_of_step * lanes_of_block);
     take(addend, tile);
     take(hidden, tile);
+    take(few, p.D * 32);
     bytes = used;
   }
   std::int64_t bytes;  // all together
