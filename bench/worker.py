@@ -9,6 +9,7 @@ print do so to stderr.
 import gc
 import json
 import os
+import statistics
 import sys
 import time
 import traceback
@@ -89,13 +90,15 @@ class Worker:
         return {"seconds": seconds, "error": error, "wrong": not error < most}
 
     def run(self, variant, times):
-        """A sample. Threads that have slept may share a core at first, so a part of it is run before."""
+        """A sample: the median of its calls, of which a few are always interrupted by somebody else on the machine; the mean
+        of a variant that has several under way at once. Threads that have slept may share a core at first, so a part of it
+        is run before."""
         begin, worked = time.perf_counter(), time.process_time()
         self.prepared[variant].run(times // 10 or times // 2)
         start = time.perf_counter()
-        self.prepared[variant].run(times)
+        each = self.prepared[variant].run(times)
         end = time.perf_counter()
-        return {"seconds": (end - start) / times,
+        return {"seconds": statistics.median(each) if each else (end - start) / times,
                 "lasted": end - begin,
                 "worked": time.process_time() - worked}  # of all its threads
 

@@ -7,6 +7,7 @@ and is imported in a process of its own, so that no library's threads spin again
 """
 
 import importlib
+import time
 from dataclasses import dataclass
 from typing import Callable
 
@@ -29,7 +30,7 @@ class Unsupported(Exception):
 class Prepared:
     """Ready to run: compiled, with its data in the order that it likes."""
 
-    run: Callable  # run(times): that many attentions, done when it returns
+    run: Callable  # run(times): that many calls, done when it returns; what each took, unless several are under way at once
     output: Callable  # the last output, as a NumPy array [B, Hq, T, Dv]
 
 
@@ -42,11 +43,15 @@ class Variant:
 
 
 def repeat(call):
-    """run(times) of a function without arguments."""
+    """run(times) of a function without arguments: [seconds of each call]."""
 
     def run(times):
+        taken = []
         for _ in range(times):
+            start = time.perf_counter()
             call()
+            taken.append(time.perf_counter() - start)
+        return taken
 
     return run
 

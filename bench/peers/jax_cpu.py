@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import Prepared, Unsupported, Variant
+from . import Prepared, Unsupported, Variant, repeat
 
 jax.config.update("jax_platforms", "cpu")
 
@@ -18,16 +18,14 @@ def compiled(problem, attend, arrays):
     function = jax.jit(attend)
     last = [None]
 
-    def run(times):
-        for _ in range(times):
-            last[0] = function(*arrays)
-            jax.block_until_ready(last[0])
+    def once():
+        last[0] = jax.block_until_ready(function(*arrays))
 
     def output():
         result = np.asarray(last[0][0] if isinstance(last[0], tuple) else last[0])
         return result.swapaxes(2, 3) if problem.layout == "bhdt" else result.swapaxes(1, 2)
 
-    return Prepared(run, output)
+    return Prepared(repeat(once), output)
 
 
 def arrays_of(problem):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 import xml.dom.minidom
 from pathlib import Path
 
@@ -14,6 +15,7 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
 import block_problem  # noqa: E402
+import peers  # noqa: E402
 import plots  # noqa: E402
 import problem  # noqa: E402
 import report  # noqa: E402
@@ -134,6 +136,14 @@ def test_two_problems_are_ready_at_once():
         assert np.abs(np.array(worker.prepared[name].output())[0, 0, 23] - expected).max() < 1e-5
     worker.forget()
     assert not worker.prepared
+
+
+def test_a_sample_is_the_median_of_its_calls():
+    worker, calls = Worker("qkv", 1), iter([0, 0.02, 0, 0])  # one call, while it warms up, then three
+    worker.prepared["interrupted"] = peers.Prepared(peers.repeat(lambda: time.sleep(next(calls))), lambda: None)
+    assert worker.run("interrupted", 3)["seconds"] < 0.005
+    worker.prepared["several at once"] = peers.Prepared(lambda times: time.sleep(0.01), lambda: None)
+    assert worker.run("several at once", 2)["seconds"] >= 0.005
 
 
 def test_what_is_beside_is_sampled_however_long_it_takes():
