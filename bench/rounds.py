@@ -82,6 +82,7 @@ class Probes:
     def __init__(self, threads, target):
         self.threads, self.target = threads, target or ""
         self.fma, self.bandwidth = [], []
+        self.samples_of_itself = []
         for _ in range(20):  # the peak, before anything is judged by it
             self.measure(memory=True)
 
@@ -104,6 +105,25 @@ class Probes:
     def peak(self):
         """No probe can be too fast: the best is what the machine can do."""
         return max(self.fma), max(self.bandwidth)
+
+    def sample_itself(self, times=3):
+        """What a sample of a contender would be that does nothing but multiply-adds."""
+        after = self.measure(memory=False)
+        for _ in range(times):
+            before, end, calls = self.wait_for_quiet(after, False), time.perf_counter() + SAMPLE, []
+            while time.perf_counter() < end:
+                calls.append(_core.fma_probe(self.threads, self.target))
+            after = self.measure(memory=False)
+            if self.is_quiet(before, after):
+                self.samples_of_itself.append((statistics.median(calls), max(before[0], after[0])))
+
+    def shares_of_itself(self):
+        """How much of the probes beside it, and of the best one of the run, the FMA loop gets as a contender; or None."""
+        if not self.samples_of_itself:
+            return None
+        peak = max(self.fma)
+        return (statistics.median(own / beside for own, beside in self.samples_of_itself),
+                statistics.median(own / peak for own, _ in self.samples_of_itself))
 
     def quartiles(self):
         """Between which half of the FMA probes were."""

@@ -1,5 +1,6 @@
 """bench/compare, as far as it needs no peer: what a row means, and that a report is drawn."""
 
+import itertools
 import subprocess
 import sys
 import time
@@ -96,14 +97,32 @@ def test_table_and_plots(tmp_path):
         xml.dom.minidom.parse(str(path))
 
 
-def test_goals_are_judged_by_the_peak_of_the_run():
+def test_goals_say_which_peak_meets_them():
     row = made_up_report()["shapes"][0]
     row["goal"] = [80, 1.4]
     ours = row["results"]["qkv"]["fused"]
     ours["computable"] = row["flops"] / 0.9  # 90 % of the probes beside it
     best = row["flops"] / ours["seconds"] * 1e-9
     assert report.goal_cell(row, best / 0.85) == "met"
+    assert report.goal_cell(row, best / 0.7) == "met beside (of the best probe: below 80 %)"
+    ours["computable"] = row["flops"] / 0.75
     assert report.goal_cell(row, best / 0.7) == "below 80 %"
+    row["goal"] = [60, 3.1]
+    assert report.goal_cell(row, best / 0.7) == "below 3.1×"
+    row["enough"] = 74
+    assert report.goal_cell(row, best / 0.7) == "met beside (of the best probe: below 3.1×)"
+
+
+def test_the_probe_is_a_contender_too(monkeypatch):
+    speeds = itertools.chain([100.0] * 19 + [110.0], itertools.repeat(100.0))  # a clock that was higher for a moment
+    monkeypatch.setattr(rounds._core, "fma_probe", lambda threads, target: next(speeds))
+    monkeypatch.setattr(rounds._core, "bandwidth_probe", lambda threads: 20.0)
+    monkeypatch.setattr(rounds, "SETTLE", 0)
+    monkeypatch.setattr(rounds, "SAMPLE", 0.001)
+    probes = rounds.Probes(2, "")
+    assert probes.shares_of_itself() is None
+    probes.sample_itself(2)
+    assert probes.shares_of_itself() == (1, 100 / 110)
 
 
 def test_rows_are_judged_beside_others():
