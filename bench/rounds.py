@@ -110,7 +110,8 @@ class Probes:
         """What a sample of a contender would be that does nothing but multiply-adds."""
         after = self.measure(memory=False)
         for _ in range(times):
-            before, end, calls = self.wait_for_quiet(after, False), time.perf_counter() + SAMPLE, []
+            before, end = self.wait_for_quiet(after, False), time.perf_counter() + SAMPLE
+            calls = [_core.fma_probe(self.threads, self.target)]
             while time.perf_counter() < end:
                 calls.append(_core.fma_probe(self.threads, self.target))
             after = self.measure(memory=False)

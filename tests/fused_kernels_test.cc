@@ -208,23 +208,26 @@ TEST(FusedKernels, FewQueriesApartHaveTheSameBits) {
   const FusedKernel* narrow = kernels.empty() ? nullptr : find_narrower_kernel(kernels.front());
   if (narrow == nullptr) GTEST_SKIP() << "no target of this CPU has two kernels";
   Random random(8);
-  const auto compare = [&](std::int64_t queries, std::int64_t keys, std::int64_t depth,
-                           const AttentionOptions& options) {
-    const Tensor q = normal({1, 3, queries, depth}, random),
-                 k = normal({1, 3, keys, depth}, random);
-    const Tensor v = normal({1, 3, keys, 32}, random);
-    // One thread: a unit has them and the whole vectors before them.
+  // One thread: a unit has them and the whole vectors before them.
+  const auto compare_views = [&](const Inputs& x, const AttentionOptions& options) {
     const FusedTuning tuning{.rest_apart = false};
-    const Results wide = run({q, k, v}, options, kernels.front(), DType::f32, tuning, 1);
-    const Results other = run({q, k, v}, options, *narrow, DType::f32, tuning, 1);
-    const std::string what = fmt::format("{} queries, {} keys of {}", queries, keys, depth);
+    const Results wide = run(x, options, kernels.front(), DType::f32, tuning, 1);
+    const Results other = run(x, options, *narrow, DType::f32, tuning, 1);
+    const std::string what =
+        fmt::format("{} queries, {} keys of {}", x.query.dim(2), x.key.dim(2), x.key.dim(3));
     EXPECT_TRUE(same_bits(wide.out, other.out)) << what;
     EXPECT_TRUE(same_bits(wide.lse, other.lse)) << what;
     EXPECT_TRUE(same_bits(wide.weights, other.weights)) << what;
   };
+  const auto compare = [&](std::int64_t queries, std::int64_t keys, std::int64_t depth,
+                           const AttentionOptions& options) {
+    const Tensor q = normal({1, 3, queries, depth}, random),
+                 k = normal({1, 3, keys, depth}, random);
+    compare_views({q, k, normal({1, 3, keys, 32}, random)}, options);
+  };
   const std::int64_t lanes = kernels.front().lanes, block = lanes * kernels.front().max_vectors;
   for (std::int64_t few = 1; few <= lanes / 2 + 1; ++few) {
-    for (const std::int64_t depth : {64, 65, 71, 72, 127}) {
+    for (const std::int64_t depth : {64, 65, 68, 69, 71, 127}) {
       compare(block + few, 3 + 8 * few, depth, {});
       for (const AttentionOptions& options : EveryOption(block + few, DType::f32, random).all) {
         compare(block + few, block + few, depth, options);
@@ -234,6 +237,22 @@ TEST(FusedKernels, FewQueriesApartHaveTheSameBits) {
   // Each number of keys that a tile may have left.
   for (std::int64_t keys = 1; keys <= 49; ++keys) compare(block + 5, keys, 64, {});
   compare(3 * block + 5, 3 * block + 5, 64, {});
+  // Several blocks of keys, and the rest of the last one.
+  for (const AttentionOptions& options : EveryOption(8 * block + 5, DType::f32, random).all) {
+    compare(8 * block + 5, 8 * block + 5, 64, options);
+  }
+  // Tokens that do not follow each other, surrounded by what must not be read.
+  const std::int64_t tokens = block + 3, depth = 70;
+  Tensor x(DType::f32, {1, tokens, 3, depth + 9});
+  std::fill(x.as<float>().begin(), x.as<float>().end(), std::numeric_limits<float>::quiet_NaN());
+  const MutableTensorView inside = x.view().slice(3, 4, 4 + depth).transpose(1, 2);
+  for (std::int64_t h = 0; h < 3; ++h) {
+    Tensor numbers = normal({tokens * depth}, random);
+    for (std::int64_t n = 0; n < tokens * depth; ++n) {
+      inside.set({0, h, n / depth, n % depth}, numbers.as<float>()[static_cast<std::size_t>(n)]);
+    }
+  }
+  compare_views({inside, inside, inside}, {});
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ def made_up_report():
         "machine": {"cpu": "A < B"}, "threads": 2, "versions": {"qkv": "0"}, "sweeps": [],
         "libraries": ["qkv", "torch", "jax"], "shapes": rows,
         "probes": {"fma": 4000.0, "fma_quartiles": (3800.0, 3900.0), "bandwidth": 20.0, "target": "avx2", "agree": 0.95,
-                   "undisturbed": 0.8, "share_of_cores": 1},
+                   "undisturbed": 0.8, "share_of_cores": 1, "fma_itself": (1.001, 0.96)},
     }
 
 
@@ -86,6 +86,7 @@ def test_table_and_plots(tmp_path):
     lines = report.table(made_up).splitlines()
     assert lines[1].split("  ")[0] == "T1024" and "3.00× PyTorch" in lines[1] and "–" in lines[1]
     assert "PyTorch math gives another result" in report.notes(made_up)
+    assert "would have 100.1% by the first %, and 96.0% by the second" in report.notes(made_up)
     assert "– (no)" in report.details(made_up)
     report.save(made_up, tmp_path / "report.json")
     for path in plots.draw(made_up, tmp_path):

@@ -23,9 +23,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // What is left of a sequence's queries after whole vectors leaves most lanes of one more empty: 11
 // of 16, for the 197 tokens of a ViT. Their vectors have four keys at a time instead, each in a
-// quarter, beside four queries; eight queries are two such vectors, half of the work of a vector a
-// key. Each sum is the same chain as in a tile of scores (tile-inl.h), hence the bits. Only AVX-512
-// has the quarters, and the registers.
+// quarter, beside four queries. Eight queries are two such vectors: half as many multiply-adds for
+// a key as one vector of 16 takes. Each sum is the same chain as in a tile of scores (tile-inl.h),
+// hence the bits. Only AVX-512 has the quarters, and the registers.
 template <class D>
 struct FewQueries {
   using Real = hn::TFromD<D>;
@@ -145,45 +145,35 @@ HWY_NOINLINE void few_scores_tile(const float* q, std::int64_t depth, const floa
 
 template <class D>
 void FewQueries<D>::spread(const Real* qt, std::int64_t depth, Real* to) {
-  if constexpr (kCan) {
-    for (std::int64_t i = 0; i < depth; ++i, qt += 16, to += 32) {
-      _mm512_storeu_ps(to, _mm512_broadcast_f32x4(_mm_loadu_ps(qt)));
-      _mm512_storeu_ps(to + 16, _mm512_broadcast_f32x4(_mm_loadu_ps(qt + 4)));
-    }
+  for (std::int64_t i = 0; i < depth; ++i, qt += 16, to += 32) {
+    _mm512_storeu_ps(to, _mm512_broadcast_f32x4(_mm_loadu_ps(qt)));
+    _mm512_storeu_ps(to + 16, _mm512_broadcast_f32x4(_mm_loadu_ps(qt + 4)));
   }
 }
 
 template <class D>
 void FewQueries<D>::scores(const Real* q, std::int64_t depth, const TileRows<Real>& k,
                            std::int64_t n, Real* s, Real* largest, FusedAhead& ahead) {
-  if constexpr (kCan) {
-    __m512 top = _mm512_set1_ps(-std::numeric_limits<Real>::infinity());
-    const auto tile = [&](auto groups, std::int64_t j) HWY_ATTR {
-      few_scores_tile<decltype(groups)::value>(q, depth, k.from(j).data, k.token_stride, n - j,
-                                               s + j * 16, top);
-    };
-    std::int64_t j = 0;
-    for (; j + 4 * kFewGroups <= n; j += 4 * kFewGroups) {
-      tile(std::integral_constant<int, kFewGroups>(), j);
-      ahead.step();
-    }
-    switch ((n - j + 3) / 4) {
-      case 0: break;
-      case 1: tile(std::integral_constant<int, 1>(), j); break;
-      case 2: tile(std::integral_constant<int, 2>(), j); break;
-      case 3:
-      case 4: tile(std::integral_constant<int, 4>(), j); break;
-      default: tile(std::integral_constant<int, kFewGroups>(), j);
-    }
-    _mm512_storeu_ps(largest, top);
+  __m512 top = _mm512_set1_ps(-std::numeric_limits<Real>::infinity());
+  const auto tile = [&](auto groups, std::int64_t j) HWY_ATTR {
+    few_scores_tile<decltype(groups)::value>(q, depth, k.from(j).data, k.token_stride, n - j,
+                                             s + j * 16, top);
+  };
+  std::int64_t j = 0;
+  for (; j + 4 * kFewGroups <= n; j += 4 * kFewGroups) {
+    tile(std::integral_constant<int, kFewGroups>(), j);
+    ahead.step();
   }
+  switch ((n - j + 3) / 4) {
+    case 0: break;
+    case 1: tile(std::integral_constant<int, 1>(), j); break;
+    case 2: tile(std::integral_constant<int, 2>(), j); break;
+    case 3:
+    case 4: tile(std::integral_constant<int, 4>(), j); break;
+    default: tile(std::integral_constant<int, kFewGroups>(), j);
+  }
+  _mm512_storeu_ps(largest, top);
 }
-#else
-template <class D>
-void FewQueries<D>::spread(const Real*, std::int64_t, Real*) {}
-template <class D>
-void FewQueries<D>::scores(const Real*, std::int64_t, const TileRows<Real>&, std::int64_t, Real*,
-                           Real*, FusedAhead&) {}
 #endif
 
 }  // namespace qkv::HWY_NAMESPACE

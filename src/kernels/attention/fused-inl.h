@@ -131,9 +131,10 @@ class FusedRun {
   // vectors, if it pays to have them apart.
   void split_into_blocks() {
     const std::int64_t whole = unit_.query_count / N, rest = unit_.query_count % N;
+    // (Where whole blocks leave vectors over, these would be a smaller block by themselves.)
     const bool apart = FewQueries<D>::kCan && rest > 0 && rest <= FewQueries<D>::kMost &&
-                       whole >= kMaxVectors && p_.D >= FewQueries<D>::kLeastDepth &&
-                       p_.key.stride(3) == 1;
+                       whole > 0 && whole % kMaxVectors == 0 &&
+                       p_.D >= FewQueries<D>::kLeastDepth && p_.key.stride(3) == 1;
     const std::int64_t vectors = whole + (rest > 0 && !apart ? 1 : 0);
     even_blocks_ = (vectors + kMaxVectors - 1) / kMaxVectors;
     base_vectors_ = vectors / even_blocks_;
@@ -163,7 +164,7 @@ class FusedRun {
   void attend(bool with_output) {
     const KeyRange all = keys_of_unit();
     for (std::int64_t b = 0; b < blocks_; ++b) start(block(b));
-    ahead_.spread(blocks_ * tiles_of_block(all));
+    ahead_.spread(even_blocks_ * tiles_of_block(all));  // those of a few queries hardly count
     for (std::int64_t begin = key_block(all.begin); begin < all.end; begin = step_end_) {
       enter_step(begin, unit_.step_blocks, all.end);
       for (std::int64_t b = 0; b < blocks_; ++b) attend_step(block(b), w_.keys[b], with_output);
@@ -216,7 +217,9 @@ class FusedRun {
         seq_.batch * q.stride(0) + unit_.head * q.stride(1) + (first_query() + b.row) * q.stride(2);
     const auto* data = static_cast<const std::byte*>(q.data()) + bytes(offset, q.dtype());
     read_queries({data, q.dtype(), q.stride(3), q.stride(2)}, b);
-    if (b.few) FewQueries<D>::spread(b.qt, p_.D, w_.few);
+    if constexpr (FewQueries<D>::kCan) {
+      if (b.few) FewQueries<D>::spread(b.qt, p_.D, w_.few);
+    }
     const V lowest = hn::Set(d, std::numeric_limits<Real>::lowest());
     for (std::int64_t i = 0; i < b.width(); i += N) {
       hn::StoreU(lowest, d, b.max + i);
@@ -416,8 +419,8 @@ class FusedRun {
 
   // s[j][query] = scale·q·k_j, and the largest of each query; -inf beyond a vector's reach.
   void scores(const Block& b, const Reach& reach, const TileRows<Real>& k, Real* s, Real* largest) {
-    if (b.few) {
-      return FewQueries<D>::scores(w_.few, p_.D, k, reach.keys[0], s, largest, ahead_);
+    if constexpr (FewQueries<D>::kCan) {
+      if (b.few) return FewQueries<D>::scores(w_.few, p_.D, k, reach.keys[0], s, largest, ahead_);
     }
     const std::int64_t width = b.width();
     each_part(b, reach, [&](auto vectors, int v, std::int64_t from, std::int64_t to) {
